@@ -1,0 +1,1 @@
+"""The demonstration: embedded servers, a simulated crm and a live table; production imports none of it."""

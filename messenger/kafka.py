@@ -1,0 +1,415 @@
+"""The one module that speaks to Kafka: consumer, producer and topic creation over confluent-kafka."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from django.conf import settings
+
+from messenger.faults import InfrastructureFault, MessengerError
+from messenger.logs import get_logger
+from messenger.records import Headers, Outgoing, Partition, Record
+
+log = get_logger(__name__)
+_librdkafka_log = logging.getLogger("librdkafka")
+
+# A consumer that lost its place in the group cannot commit; whoever has the partition now reads it again.
+_LOST_MEMBERSHIP = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._STATE,
+    }
+)
+_TOPIC_FAULTS = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+# Faults of this one record; everything else is the broker's or the network's, and passes.
+_RECORD_FAULTS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._INVALID_ARG,
+        KafkaError._BAD_MSG,
+    }
+)
+
+
+class KafkaRefused(MessengerError):
+    """Kafka refused in a way that no waiting mends; the process has to end."""
+
+
+def _common() -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+        "security.protocol": settings.KAFKA_SECURITY_PROTOCOL,
+        "client.id": "messenger",
+        "error_cb": _on_error,
+        "topic.metadata.refresh.interval.ms": 10_000,
+        "reconnect.backoff.max.ms": 5_000,
+        "socket.timeout.ms": 10_000,
+        "topic.metadata.propagation.max.ms": 5_000,
+    }
+    if settings.KAFKA_SECURITY_PROTOCOL.startswith("SASL"):
+        config |= {
+            "sasl.mechanism": settings.KAFKA_SASL_MECHANISM,
+            "sasl.username": settings.KAFKA_SASL_USERNAME,
+            "sasl.password": settings.KAFKA_SASL_PASSWORD,
+        }
+    files = {
+        "ssl.ca.location": settings.KAFKA_SSL_CA_LOCATION,
+        "ssl.certificate.location": settings.KAFKA_SSL_CERTIFICATE_LOCATION,
+        "ssl.key.location": settings.KAFKA_SSL_KEY_LOCATION,
+    }
+    return config | {name: value for name, value in files.items() if value}
+
+
+def _on_error(error: KafkaError) -> None:
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        log.warning("kafka_unavailable", servers=settings.KAFKA_BOOTSTRAP_SERVERS)
+    elif error.code() == KafkaError._AUTHENTICATION:
+        log.error("kafka_authentication_failed", servers=settings.KAFKA_BOOTSTRAP_SERVERS)
+    else:
+        log.debug("kafka_error", error=error.name())
+
+
+class RecordConsumer:
+    """A consumer group's member that commits only what it was told is settled.
+
+    Positions start at the committed offset. Where there is none, or it is out of range (retention, a topic
+    made anew, a deleted group), the partition is read again from its start, loudly: never a silent jump.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        topics: Sequence[str],
+        on_lost: Callable[[frozenset[Partition]], None],
+        on_reset: Callable[[], None],
+    ) -> None:
+        self._group = group
+        self._topics = list(topics)
+        self._on_lost = on_lost
+        self._on_reset = on_reset
+        self._held: list[Record] = []
+        self._paused = False
+        self._settled: dict[Partition, int] = {}
+        self._committing = False
+        self._consumer = Consumer(self._config(), logger=_librdkafka_log)
+
+    def _config(self) -> dict[str, Any]:
+        config = _common() | {
+            "group.id": self._group,
+            "group.protocol": settings.KAFKA_GROUP_PROTOCOL,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "max.poll.interval.ms": round(settings.CONSUMER_MAX_POLL_INTERVAL * 1000),
+            "on_commit": self._on_commit,
+        }
+        if settings.KAFKA_GROUP_PROTOCOL == "classic":
+            session = min(settings.CONSUMER_SESSION_TIMEOUT, settings.CONSUMER_MAX_POLL_INTERVAL)
+            config |= {
+                "session.timeout.ms": round(session * 1000),
+                "heartbeat.interval.ms": max(100, round(session * 1000 / 5)),
+                "partition.assignment.strategy": "cooperative-sticky",
+            }
+        return config
+
+    def __enter__(self) -> Self:
+        self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.commit()
+        deadline = time.monotonic() + 5  # a broker that is away must not keep the process from ending
+        while self._committing and time.monotonic() < deadline:
+            self._poll_once(0.1)
+        self._consumer.close()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def poll(self, most: int, seconds: float) -> list[Record]:
+        """Up to `most` records; waits at most `seconds` for the first, and not at all for the others."""
+        self._resume()
+        taken, self._held = self._held, []
+        if not taken:
+            first = self._poll_once(seconds)
+            taken = [first] if first else []
+        if taken and len(taken) < most:
+            messages = self._consumer.consume(most - len(taken), 0.005)
+            taken += [record for message in messages if (record := self._accept(message))]
+        self.commit()
+        return taken
+
+    def keep_alive(self, seconds: float) -> None:
+        """Keep the membership while nothing is taken up: poll, with every partition paused, for `seconds`."""
+        self._pause()
+        if record := self._poll_once(seconds):
+            self._held.append(record)
+
+    def _poll_once(self, seconds: float) -> Record | None:
+        message = self._consumer.poll(seconds)
+        return self._accept(message) if message is not None else None
+
+    def _accept(self, message: Message) -> Record | None:
+        error = message.error()
+        if error is None:
+            return _record(message)
+        if error.fatal():
+            raise KafkaRefused(f"Kafka refused this consumer for good ({error.name()}): see the broker's log.")
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._read_from_start(message)
+        elif error.code() in _TOPIC_FAULTS:
+            log.error("topic_not_readable", topic=message.topic(), error=error.name(), group=self._group)
+        elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            log.warning("max_poll_interval_exceeded", group=self._group)
+        elif error.code() != KafkaError._PARTITION_EOF:
+            log.warning("kafka_error", error=error.name(), group=self._group)
+        return None
+
+    def _read_from_start(self, message: Message) -> None:
+        log.warning(
+            "offsets_reset",
+            group=self._group,
+            topic=message.topic(),
+            partition=message.partition(),
+            hint="no committed offset, or it is out of range; the partition is read again from its start",
+        )
+        self._on_reset()
+        # The client has stopped this partition and refuses to seek in it; assigned anew it starts where told.
+        partition = TopicPartition(*_place(message), OFFSET_BEGINNING)
+        self._consumer.incremental_unassign([partition])
+        self._consumer.incremental_assign([partition])
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._consumer.pause(self._consumer.assignment())
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._consumer.resume(self._consumer.assignment())
+
+    # --- committing -------------------------------------------------------------------------------
+
+    def settled(self, records: Iterable[Record]) -> None:
+        """Note that these records, and so all before them in their partitions, need never be read again."""
+        for record in records:
+            self._settled[record.source] = max(self._settled.get(record.source, 0), record.offset + 1)
+
+    def commit(self) -> None:
+        """Send the settled offsets to the broker without waiting; a failed commit is sent again later."""
+        if self._settled and not self._committing:
+            self._committing = True
+            try:
+                self._consumer.commit(offsets=self._offsets(self._settled), asynchronous=True)
+            except KafkaException as error:
+                self._committing = False
+                self._commit_failed(error.args[0])
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._committing = False
+        if error is not None:
+            self._commit_failed(error)
+            return
+        for done in partitions:
+            place = (done.topic, done.partition)
+            if done.error is None and self._settled.get(place, -1) <= done.offset:
+                self._settled.pop(place, None)
+
+    def _commit_failed(self, error: KafkaError) -> None:
+        log.warning("offsets_not_committed", group=self._group, error=error.name())
+        if error.code() in _LOST_MEMBERSHIP:
+            self._settled.clear()
+
+    @staticmethod
+    def _offsets(settled: dict[Partition, int]) -> list[TopicPartition]:
+        return [TopicPartition(topic, number, offset) for (topic, number), offset in settled.items()]
+
+    # --- rebalancing ------------------------------------------------------------------------------
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        log.info("partitions_assigned", group=self._group, partitions=_names(partitions))
+        if self._paused:
+            # The pause has to hold for what comes while it lasts: the next resume() covers all of it.
+            consumer.incremental_assign(partitions)
+            consumer.pause(partitions)
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = _places(partitions)
+        mine = {place: offset for place, offset in self._settled.items() if place in gone}
+        if mine:
+            try:
+                consumer.commit(offsets=self._offsets(mine), asynchronous=False)
+            except KafkaException as error:
+                self._commit_failed(error.args[0])
+        self._drop(gone, "partitions_revoked")
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._drop(_places(partitions), "partitions_lost")
+
+    def _drop(self, gone: frozenset[Partition], event: str) -> None:
+        log.info(event, group=self._group, partitions=sorted(f"{topic}/{number}" for topic, number in gone))
+        for place in gone:
+            self._settled.pop(place, None)
+        self._held = [record for record in self._held if record.source not in gone]
+        self._on_lost(gone)
+
+
+class RecordProducer:
+    """An idempotent producer whose caller gets every delivery report."""
+
+    def __init__(self) -> None:
+        self._config = _common() | {
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "message.timeout.ms": round(settings.OUTBOX_DELIVERY_TIMEOUT * 1000),
+            # Whether a record is too large is the broker's word, not this client's.
+            "message.max.bytes": 100_000_000,
+        }
+        self._producer = Producer(self._config, logger=_librdkafka_log)
+
+    def publish(self, records: Sequence[Outgoing], *, stopping: Callable[[], bool]) -> dict[int, Exception | None]:
+        """Publish in order and wait for every report: None for a delivered record, else its fault.
+
+        Faults are `RecordRefused` (this record will never do), `TopicRefused` (nothing for its topic will, for
+        now) and `InfrastructureFault` (the broker is away). Ends early, with InfrastructureFault for what is
+        not reported, when `stopping()` turns true.
+        """
+        reports: dict[int, Exception | None] = {}
+        for record in records:
+            self._produce(record, reports)
+        while len(reports) < len(records) and not stopping():
+            self._producer.poll(0.1)
+        if len(reports) < len(records):
+            self._producer.purge()
+            self._producer.poll(0)
+            for record in records:
+                reports.setdefault(record.reference, InfrastructureFault("Kafka gave no report before the stop."))
+        return reports
+
+    def _produce(self, record: Outgoing, reports: dict[int, Exception | None]) -> None:
+        def report(error: KafkaError | None, message: Message) -> None:
+            reports[record.reference] = None if error is None else self._fault(error, record.topic)
+
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    headers=list(record.headers),
+                    on_delivery=report,
+                )
+            except BufferError:
+                self._producer.poll(0.1)  # the local queue is full: let reports make room
+            except KafkaException as error:
+                reports[record.reference] = self._fault(error.args[0], record.topic)
+                return
+            else:
+                self._producer.poll(0)
+                return
+
+    def _fault(self, error: KafkaError, topic: str) -> Exception:
+        if error.fatal():
+            # Only a new producer gets out of this state; what was not reported is published again.
+            self._producer = Producer(self._config, logger=_librdkafka_log)
+        if error.code() in _RECORD_FAULTS:
+            return RecordRefused(f"Kafka refused the record: {error.name()}.")
+        if error.code() in _TOPIC_FAULTS:
+            return TopicRefused(f"Topic {topic} cannot be written: {error.name()}.")
+        return InfrastructureFault(f"Kafka is away: {error.name()}.")
+
+
+class RecordRefused(MessengerError):
+    """The broker will never take this record."""
+
+
+class TopicRefused(MessengerError):
+    """The topic does not exist or may not be written; a person has to mend that."""
+
+
+def create_topics(wanted: dict[str, int], *, replication: int, seconds: float = 30) -> list[str]:
+    """Create the topics that are missing (name: partitions) and return their names.
+
+    Raises InfrastructureFault if the broker does not answer in time, KafkaRefused if it refuses.
+    """
+    admin = AdminClient(_common(), logger=_librdkafka_log)
+    created = []
+    topics = [NewTopic(name, num_partitions=count, replication_factor=replication) for name, count in wanted.items()]
+    for name, future in admin.create_topics(topics, operation_timeout=seconds, request_timeout=seconds).items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            code = error.args[0]
+            if code.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue
+            if code.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                raise InfrastructureFault(
+                    f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} does not answer: "
+                    "start it, or correct KAFKA_BOOTSTRAP_SERVERS."
+                ) from error
+            raise KafkaRefused(f"Kafka refused to create topic {name}: {code.name()}.") from error
+    return created
+
+
+def _record(message: Message) -> Record:
+    kind, milliseconds = message.timestamp()
+    topic, partition = _place(message)
+    offset = message.offset()
+    assert offset is not None, "a delivered record has an offset"
+    return Record(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        key=message.key(),
+        value=message.value(),
+        headers=_headers(message),
+        timestamp=milliseconds / 1000 if kind else None,
+    )
+
+
+def _place(message: Message) -> Partition:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None and partition is not None, "only records and partition errors come here"
+    return topic, partition
+
+
+def _headers(message: Message) -> Headers:
+    found = message.headers() or ()
+    pairs = found.items() if isinstance(found, dict) else found
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    return sorted(f"{each.topic}/{each.partition}" for each in partitions)
+
+
+def _places(partitions: Iterable[TopicPartition]) -> frozenset[Partition]:
+    return frozenset((each.topic, each.partition) for each in partitions)

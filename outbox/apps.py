@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class OutboxConfig(AppConfig):
+    """Every message row: to publish, already consumed, dead."""
+
+    name = "outbox"
+    verbose_name = "Messages"

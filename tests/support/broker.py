@@ -1,0 +1,104 @@
+"""A test's own view of the broker: produce, read back, offsets. Topics carry the test's prefix."""
+
+import uuid
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from messenger.records import Record
+from messenger.topics import Topic
+
+HeaderList = Sequence[tuple[str, bytes | None]]
+
+
+class Broker:
+    """Speaks to the broker at `servers` about topics with `prefix`."""
+
+    def __init__(self, servers: str, prefix: str) -> None:
+        self.servers = servers
+        self.prefix = prefix
+        self.admin = AdminClient({"bootstrap.servers": servers})
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+
+    def name(self, topic: Topic | str) -> str:
+        """The topic's name on the broker."""
+        return self.prefix + (topic.contract if isinstance(topic, Topic) else topic)
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic by its full name."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        for future in self.admin.create_topics([new]).values():
+            future.result()
+
+    def produce(
+        self,
+        topic: Topic | str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeaderList = (),
+        partition: int = -1,
+    ) -> tuple[int, int]:
+        """Produce one record and return its (partition, offset)."""
+        places: list[tuple[int, int]] = []
+
+        def report(error: object, message: object) -> None:
+            assert error is None, error
+            places.append((message.partition(), message.offset()))  # type: ignore[attr-defined]
+
+        self._producer.produce(
+            self.name(topic), value=value, key=key, headers=list(headers), partition=partition, on_delivery=report
+        )
+        assert self._producer.flush(30) == 0
+        return places[0]
+
+    def read(self, topic: Topic | str) -> list[Record]:
+        """Every record of the topic, to its end, in order per partition."""
+        name = self.name(topic)
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"test-{uuid.uuid4()}"})
+        try:
+            partitions = list(consumer.list_topics(name, 10).topics[name].partitions)
+            ends = {number: consumer.get_watermark_offsets(TopicPartition(name, number), 10) for number in partitions}
+            consumer.assign([TopicPartition(name, number, low) for number, (low, _) in ends.items()])
+            wanted = sum(high - low for low, high in ends.values())
+            found: list[Record] = []
+            while len(found) < wanted:
+                for message in consumer.consume(wanted - len(found), 10):
+                    assert message.error() is None, message.error()
+                    found.append(
+                        Record(
+                            message.topic() or "",
+                            message.partition() or 0,
+                            message.offset() or 0,
+                            message.key(),  # type: ignore[arg-type]
+                            message.value(),  # type: ignore[arg-type]
+                            tuple(message.headers() or ()),  # type: ignore[arg-type]
+                        )
+                    )
+            return sorted(found, key=lambda record: (record.partition, record.offset))
+        finally:
+            consumer.close()
+
+    def ends(self, topic: Topic | str) -> dict[int, int]:
+        """End offset by partition."""
+        name = self.name(topic)
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"test-{uuid.uuid4()}"})
+        try:
+            numbers = list(consumer.list_topics(name, 10).topics[name].partitions)
+            return {number: consumer.get_watermark_offsets(TopicPartition(name, number), 10)[1] for number in numbers}
+        finally:
+            consumer.close()
+
+    def committed(self, topic: Topic) -> dict[int, int]:
+        """Committed offset by partition of the topic's consumer group (0 where none)."""
+        name = self.name(topic)
+        places = [TopicPartition(name, number) for number in self.ends(topic)]
+        request = ConsumerGroupTopicPartitions(topic.group, places)
+        (future,) = self.admin.list_consumer_group_offsets([request]).values()
+        return {each.partition: max(0, each.offset) for each in future.result().topic_partitions}
+
+    def lag(self, topic: Topic) -> int:
+        """Records of the topic that its group has not committed yet."""
+        committed = self.committed(topic)
+        return sum(end - committed.get(number, 0) for number, end in self.ends(topic).items())

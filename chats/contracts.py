@@ -1,6 +1,7 @@
 """Payloads of crm's topics about leads (design, section 4), and how a record becomes a domain value."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -12,7 +13,6 @@ from messenger.envelope import (
     Envelope,
     Guid,
     Instant,
-    Refused,
     Version,
     Wire,
     decoder,
@@ -27,11 +27,15 @@ LEAD_CREATED_INVALID = "MSG_LEAD_CREATED_INVALID"
 TITLE_WIDTH = 256
 
 
+Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
+"""Any text that PostgreSQL can hold: without U+0000."""
+
+
 class Member(Wire, frozen=True, rename="pascal"):
     """One entry of a roster."""
 
     user_id: Guid
-    role: Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
+    role: Text
 
 
 Members = Annotated[list[Member], msgspec.Meta(min_length=1)]
@@ -41,7 +45,7 @@ class LeadCreated(Wire, frozen=True, rename="pascal"):
     """`pin.crm.lead-created.v1`."""
 
     lead_id: Guid
-    title: Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
+    title: Text
     members: Members
     project_id: Guid | None = None
     tenant_id: Guid | None = None
@@ -125,11 +129,12 @@ def read_lead_participants(record: Record) -> Snapshot:
         target=target,
         changed_at=payload.changed_at,
         ambiguous=len(ambiguous),
-        unknown_changes=sum(not _known_change(entry) for entry in payload.participants),
+        unknown_changes=sum(not known_change(entry) for entry in payload.participants),
     )
 
 
-def _known_change(entry: Any) -> bool:
+def known_change(entry: Any) -> bool:
+    """Whether an entry of a delta names a change this service knows; it decides nothing but a warning."""
     return isinstance(entry, dict) and entry.get("ChangeType") in KNOWN_CHANGES
 
 
@@ -142,7 +147,7 @@ class Opening:
     project_id: UUID | None
     tenant_id: UUID | None
     members: Roster
-    occurred_at: Instant
+    occurred_at: datetime
 
 
 _decode_lead_created = decoder(LeadCreated)
@@ -162,6 +167,3 @@ def read_lead_created(record: Record) -> tuple[Origin, Opening]:
         occurred_at=envelope.occurred_at,
     )
     return origin_of(record, envelope, "messenger-lead-created"), opening
-
-
-__all__ = ["Opening", "Origin", "Refused", "Snapshot", "read_lead_created", "read_lead_participants"]

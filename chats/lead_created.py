@@ -1,11 +1,12 @@
 """The handler of `lead-created`: opens lead chats, and gives a roster that waited for one its turn."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
+from chats import ended_leads
 from chats.contracts import Opening, Origin, read_lead_created
 from chats.models import ChatKind
 from chats.opening import open_chats, settle_waiting
@@ -14,42 +15,36 @@ from chats.reporting import Meters, Reporter
 from chats.roster_consumer import LEADS
 from chats.state import ChatState, claim_subjects
 from messenger import metrics
-from messenger.envelope import Refused
 from messenger.logs import get_logger
 from messenger.records import Record
 from messenger.topics import LEAD_CREATED
 from outbox import processed
 from outbox.dead_letters import Refusal
-from outbox.settlement import Settlement, Verdict
+from outbox.handling import Handler, Verdict, read_each
 
 log = get_logger(__name__)
 
 
-class LeadCreatedHandler:
+class LeadCreatedHandler(Handler):
     """Opens one chat per lead (INV-CHAT-2); a second lead-created of a lead changes nothing."""
 
     group = LEAD_CREATED.group or ""
 
     def handle(self, cursor: CursorWrapper, records: Sequence[Record]) -> Verdict:
         """Open the chats of a batch in one transaction with the rosters that waited for them."""
-        wanted: list[tuple[Origin, Opening]] = []
-        refusals: list[Refusal] = []
-        for record in records:
-            try:
-                wanted.append(read_lead_created(record))
-            except Refused as reason:
-                refusals.append(Refusal.of(record, self.group, reason))
+        wanted, refusals = read_each(records, read_lead_created, group=self.group)
         marks = Marks(processed.known(cursor, (origin.key for origin, _ in wanted)))
         fresh = [(origin, opening) for origin, opening in wanted if origin.key not in marks.known]
         claim_subjects(cursor, ChatKind.LEAD, {opening.subject_id for _, opening in fresh})
         chats = open_chats(cursor, ChatKind.LEAD, [opening for _, opening in fresh])
         marks.new.update((origin.key, origin.digest) for origin, _ in fresh)
+        ended_before = ended_leads.among(cursor, chats)
+        for ended in ended_before:
+            chats[ended].close(next(opening.occurred_at for _, opening in fresh if opening.subject_id == ended))
+        ended_leads.forget(cursor, ended_before)
         settled, refused = settle_waiting(cursor, ChatKind.LEAD, chats, LEADS.read, group=LEADS.group, marks=marks)
         write(cursor, ChatKind.LEAD, chats.values(), marks)
         return Verdict(refusals + refused, report=partial(self._report, records, wanted, chats, settled))
-
-    def abandon(self, cursor: CursorWrapper, record: Record) -> None:
-        """Nothing to clean up."""
 
     def buried(self, refusals: Sequence[Refusal]) -> None:
         """A waiting roster that turned out unreadable counts as one of the participants' consumer."""
@@ -76,18 +71,3 @@ class LeadCreatedHandler:
             reporter.span(origin, outcome, opening.subject_id, started)
         for each in settled:
             LEADS.reporter.settled(each, started)
-
-
-class LeadCreatedWork:
-    """`Work` of the consumer loop."""
-
-    def __init__(self) -> None:
-        self._settlement = Settlement(LeadCreatedHandler())
-
-    def settle(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-        """Settle records of the topic."""
-        return self._settlement.settle(records)
-
-    def tick(self) -> Iterator[object]:
-        """Nothing is due by the clock."""
-        return iter(())

@@ -14,10 +14,10 @@ from chats.models import ChatKind
 from chats.reconciliation import Marks, Settled, settle
 from chats.state import ChatState
 from messenger.database import rows
-from messenger.envelope import Refused
 from messenger.records import Record
 from outbox import processed
 from outbox.dead_letters import Refusal
+from outbox.handling import read_each
 
 _OPEN = {
     ChatKind.LEAD: """
@@ -95,18 +95,10 @@ def settle_waiting(
     `read` is the parser of their topic and `group` the consumer group they came through; one that this parser
     refuses by now is returned as a refusal.
     """
-    settled: list[Settled] = []
-    refusals: list[Refusal] = []
-    snapshots: list[Snapshot] = []
     waiting = parking.of_subjects(cursor, kind, list(chats))
-    for parked in waiting:
-        try:
-            snapshots.append(read(parked.record))
-        except Refused as reason:
-            refusals.append(Refusal.of(parked.record, group, reason))
+    snapshots, refusals = read_each([parked.record for parked in waiting], read, group=group)
     if snapshots:
         marks.known = {**marks.known, **processed.known(cursor, (each.origin.key for each in snapshots))}
-    for snapshot in snapshots:
-        settled.append(settle(chats.get(snapshot.subject_id), snapshot, marks))
+    settled = [settle(chats.get(snapshot.subject_id), snapshot, marks) for snapshot in snapshots]
     parking.unpark(cursor, kind, (parked.subject_id for parked in waiting))
     return settled, refusals

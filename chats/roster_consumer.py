@@ -1,4 +1,4 @@
-"""The handler of roster snapshots, and of those that wait for their chat. Bound to leads (and deals) by a `Binding`."""
+"""The handler of roster snapshots, and of those that wait for their chat; bound to leads or deals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,17 @@ from django.db.backends.utils import CursorWrapper
 
 from chats import parking
 from chats.contracts import Snapshot, read_lead_participants
+from chats.deal_contracts import read_deal_members
 from chats.models import ChatKind
 from chats.reconciliation import Marks, Outcome, Settled, reconcile, settle, write
 from chats.reporting import LEAD_METERS, Meters, Reporter
 from chats.state import claim_subjects, lock_chats
-from messenger.envelope import Refused
 from messenger.records import Record
-from messenger.topics import LEAD_PARTICIPANTS_CHANGED, Topic
+from messenger.topics import DEAL_MEMBERS_CHANGED, LEAD_PARTICIPANTS_CHANGED, Topic
 from outbox import processed
 from outbox.dead_letters import Refusal
-from outbox.settlement import Settlement, Verdict, read_only
+from outbox.handling import Handler, Verdict, read_each
+from outbox.settlement import Settlement, read_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +45,10 @@ class Binding:
 
 
 LEADS = Binding(ChatKind.LEAD, LEAD_PARTICIPANTS_CHANGED, read_lead_participants, LEAD_METERS)
+DEALS = Binding(ChatKind.DEAL, DEAL_MEMBERS_CHANGED, read_deal_members, Meters())
 
 
-def read_all(binding: Binding, records: Sequence[Record]) -> tuple[list[Snapshot], list[Refusal]]:
-    """Parse `records`: the snapshots in order, and the refusals."""
-    snapshots: list[Snapshot] = []
-    refusals: list[Refusal] = []
-    for record in records:
-        try:
-            snapshots.append(binding.read(record))
-        except Refused as reason:
-            refusals.append(Refusal.of(record, binding.group, reason))
-    return snapshots, refusals
-
-
-class RosterHandler:
+class RosterHandler(Handler):
     """Applies snapshots as they come from the topic."""
 
     def __init__(self, binding: Binding) -> None:
@@ -67,12 +57,9 @@ class RosterHandler:
 
     def handle(self, cursor: CursorWrapper, records: Sequence[Record]) -> Verdict:
         """Reconcile a batch (source document, «Алгоритм»)."""
-        snapshots, refusals = read_all(self.binding, records)
+        snapshots, refusals = read_each(records, self.binding.read, group=self.group)
         settled = reconcile(cursor, self.binding.kind, snapshots)
         return Verdict(refusals, report=partial(self._report, records, settled))
-
-    def abandon(self, cursor: CursorWrapper, record: Record) -> None:
-        """Nothing waits for a record that never came to be parked."""
 
     def buried(self, refusals: Sequence[Refusal]) -> None:
         """Count dead letters."""
@@ -92,7 +79,7 @@ class ParkedHandler(RosterHandler):
     def handle(self, cursor: CursorWrapper, records: Sequence[Record]) -> Verdict:
         """Settle the parked records of `records` that are still the waiting ones of their subjects."""
         kind = self.binding.kind
-        snapshots, refusals = read_all(self.binding, records)
+        snapshots, refusals = read_each(records, self.binding.read, group=self.group)
         subjects = sorted({snapshot.subject_id for snapshot in snapshots})
         claim_subjects(cursor, kind, subjects)
         waiting = {parked.subject_id: parked for parked in parking.of_subjects(cursor, kind, subjects)}

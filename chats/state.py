@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.backends.utils import CursorWrapper
 
 from chats.models import ChatKind
-from chats.roster import Changes, Fact, Role, Roster, Seat, difference, facts_of
+from chats.roster import Changes, Fact, FactType, Role, Roster, Seat, difference, facts_of
 from messenger.database import rows
 from messenger.faults import LostRace
 
@@ -30,6 +30,7 @@ class ChatState:
     subject_id: UUID
     version: int | None
     last_seq: int
+    closed_at: datetime | None = None
     memberships: dict[UUID, Membership] = field(default_factory=dict)
     facts: list[tuple[int, Fact]] = field(default_factory=list)
     touched: set[UUID] = field(default_factory=set)
@@ -67,6 +68,14 @@ class ChatState:
             self.note(fact)
         return changes
 
+    def close(self, at: datetime) -> bool:
+        """Close the chat (INV-CHAT-8), if it is not closed already; whether it was open."""
+        if self.closed_at is not None:
+            return False
+        self.closed_at = at
+        self.note(Fact(FactType.CHAT_CLOSED, at))
+        return True
+
     def advance(self, version: int) -> None:
         """Remember `version` as applied; it never goes back."""
         self.version = version
@@ -76,10 +85,10 @@ class ChatState:
 # Chats are locked in id order, so that two batches never wait for each other in a circle.
 _LOCK = {
     ChatKind.LEAD: """
-SELECT id, lead_id, lead_member_version, last_seq FROM messenger.chats
+SELECT id, lead_id, lead_member_version, last_seq, closed_at FROM messenger.chats
  WHERE lead_id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE""",
     ChatKind.DEAL: """
-SELECT id, deal_id, deal_member_version, last_seq FROM messenger.chats
+SELECT id, deal_id, deal_member_version, last_seq, closed_at FROM messenger.chats
  WHERE deal_id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE""",
 }
 _EXISTING = {
@@ -113,13 +122,15 @@ SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::varchar[], %s::uuid[], %s::va
 _SAVE_CHATS = {
     ChatKind.LEAD: """
 UPDATE messenger.chats AS chat
-   SET lead_member_version = row.version, last_seq = row.last_seq, updated_at = now()
-  FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[]) AS row(id, version, last_seq)
+   SET lead_member_version = row.version, last_seq = row.last_seq, updated_at = now(), closed_at = row.closed_at,
+       status = CASE WHEN row.closed_at IS NULL THEN 'Active' ELSE 'Closed' END
+  FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS row(id, version, last_seq, closed_at)
  WHERE chat.id = row.id AND (chat.lead_member_version IS NULL OR chat.lead_member_version <= row.version)""",
     ChatKind.DEAL: """
 UPDATE messenger.chats AS chat
-   SET deal_member_version = row.version, last_seq = row.last_seq, updated_at = now()
-  FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[]) AS row(id, version, last_seq)
+   SET deal_member_version = row.version, last_seq = row.last_seq, updated_at = now(), closed_at = row.closed_at,
+       status = CASE WHEN row.closed_at IS NULL THEN 'Active' ELSE 'Closed' END
+  FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS row(id, version, last_seq, closed_at)
  WHERE chat.id = row.id AND (chat.deal_member_version IS NULL OR chat.deal_member_version <= row.version)""",
 }
 
@@ -158,7 +169,12 @@ def save_chats(cursor: CursorWrapper, kind: ChatKind, states: Iterable[ChatState
     _save_facts(cursor, dirty)
     cursor.execute(
         _SAVE_CHATS[kind],
-        [[each.id for each in dirty], [each.version for each in dirty], [each.last_seq for each in dirty]],
+        [
+            [each.id for each in dirty],
+            [each.version for each in dirty],
+            [each.last_seq for each in dirty],
+            [each.closed_at for each in dirty],
+        ],
     )
     if cursor.rowcount != len(dirty):
         raise LostRace("A chat was brought to a newer version at the same moment.")

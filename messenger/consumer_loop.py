@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from prometheus_client import Gauge
+
 from messenger import metrics
 from messenger.backoff import Backoff
 from messenger.faults import InfrastructureFault
@@ -47,6 +49,7 @@ class ConsumerLoop:
         heartbeat: Heartbeat,
         backoff: Backoff,
         batch_size: int,
+        lag: Gauge | None = None,
         tick_seconds: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +59,7 @@ class ConsumerLoop:
         self._heartbeat = heartbeat
         self._backoff = backoff
         self._batch_size = batch_size
+        self._lag = lag
         self._tick_seconds = tick_seconds
         self._clock = clock
         self._pending: list[Record] = []
@@ -73,12 +77,14 @@ class ConsumerLoop:
 
     def _run_once(self) -> None:
         self._heartbeat.beat()
+        self._measure_lag()
         if self._failures and self._clock() < self._resume_at:
             self._keep_alive(min(POLL_SECONDS, self._resume_at - self._clock()))
             return
         if not self._pending:
             self._last_poll = self._clock()
             self._pending = self._consumer.poll(self._batch_size, POLL_SECONDS)
+            self._measure_lag()
         try:
             self._settle_pending()
             self._tick()
@@ -86,6 +92,13 @@ class ConsumerLoop:
             self._back_off(fault)
         else:
             self._recovered()
+
+    def _measure_lag(self) -> None:
+        stamps = [record.timestamp for record in self._pending[:1] if record.timestamp is not None]
+        lag = max(0.0, time.time() - stamps[0]) if stamps else 0.0
+        metrics.CONSUMER_LAG.labels(self._group).set(lag)
+        if self._lag is not None:
+            self._lag.set(lag)
 
     def _settle_pending(self) -> None:
         if not self._pending:

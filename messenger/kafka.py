@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -58,7 +59,8 @@ class KafkaRefused(MessengerError):
     """Kafka refused in a way that no waiting mends; the process has to end."""
 
 
-def _common() -> dict[str, Any]:
+def connection_settings() -> dict[str, Any]:
+    """How every client of this process reaches the broker; fit for any kind of confluent-kafka client."""
     config: dict[str, Any] = {
         "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
         "security.protocol": settings.KAFKA_SECURITY_PROTOCOL,
@@ -118,7 +120,7 @@ class RecordConsumer:
         self._consumer = Consumer(self._config(), logger=_librdkafka_log)
 
     def _config(self) -> dict[str, Any]:
-        config = _common() | {
+        config = connection_settings() | {
             "group.id": self._group,
             "group.protocol": settings.KAFKA_GROUP_PROTOCOL,
             "enable.auto.commit": False,
@@ -284,7 +286,7 @@ class RecordProducer:
     """An idempotent producer whose caller gets every delivery report."""
 
     def __init__(self) -> None:
-        self._config = _common() | {
+        self._config = connection_settings() | {
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 5,
@@ -359,7 +361,7 @@ def create_topics(wanted: dict[str, int], *, replication: int, seconds: float = 
 
     Raises InfrastructureFault if the broker does not answer in time, KafkaRefused if it refuses.
     """
-    admin = AdminClient(_common(), logger=_librdkafka_log)
+    admin = AdminClient(connection_settings(), logger=_librdkafka_log)
     created = []
     topics = [NewTopic(name, num_partitions=count, replication_factor=replication) for name, count in wanted.items()]
     for name, future in admin.create_topics(topics, operation_timeout=seconds, request_timeout=seconds).items():
@@ -377,6 +379,49 @@ def create_topics(wanted: dict[str, int], *, replication: int, seconds: float = 
                 ) from error
             raise KafkaRefused(f"Kafka refused to create topic {name}: {code.name()}.") from error
     return created
+
+
+def read_to_end(topic: str, *, seconds: float = 30) -> Iterator[Record]:
+    """Every record of `topic` up to its end as of now, by a throwaway group that commits nothing.
+
+    Raises InfrastructureFault if the broker gives nothing for `seconds`, KafkaRefused if there is no such topic.
+    """
+    group = f"messenger-read-{uuid.uuid4()}"
+    consumer = Consumer(connection_settings() | {"group.id": group, "enable.auto.commit": False}, logger=_librdkafka_log)
+    try:
+        left = _ranges(consumer, topic, seconds)
+        consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in left.items()])
+        while left:
+            message = consumer.poll(seconds)
+            if message is None or message.error() is not None:
+                raise InfrastructureFault(
+                    f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} stopped answering; run it again."
+                )
+            record = _record(message)
+            if record.partition in left and record.offset < left[record.partition][1]:
+                yield record
+            if record.offset + 1 >= left.get(record.partition, (0, 0))[1]:
+                left.pop(record.partition, None)
+    finally:
+        consumer.close()
+
+
+def _ranges(consumer: Consumer, topic: str, seconds: float) -> dict[int, tuple[int, int]]:
+    """First and end offset of each partition of `topic` that holds anything."""
+    try:
+        known = consumer.list_topics(topic, timeout=seconds).topics[topic]
+        if known.error is not None:
+            raise KafkaRefused(f"Topic {topic} cannot be read: {known.error.name()}.")
+        ranges = {}
+        for number in known.partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
+            if low < high:
+                ranges[number] = (low, high)
+        return ranges
+    except KafkaException as error:
+        raise InfrastructureFault(
+            f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} does not answer: start it, or correct KAFKA_BOOTSTRAP_SERVERS."
+        ) from error
 
 
 def _record(message: Message) -> Record:

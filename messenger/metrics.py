@@ -17,7 +17,7 @@ LEAD_STALE = Counter("messenger_lead_participants_stale_total", "Snapshots not n
 LEAD_DLQ = Counter("messenger_lead_participants_dlq_total", "Dead-lettered records of lead participants.")
 LEAD_LAG = Gauge(
     "messenger_lead_participants_lag_seconds",
-    "Age of the newest settled record when it was settled; 0 when the topic is read to its end.",
+    "Age of the oldest record taken up and not settled yet; 0 when everything is settled.",
 )
 LEAD_CONTRACT_MISMATCH = Counter(
     "messenger_lead_participants_contract_mismatch_total", "Records of an unexpected ContractVersion, applied."
@@ -28,6 +28,7 @@ LEAD_NOT_PROVISIONED = Counter(
 
 # --- Every consumer, by its group -------------------------------------------------------------------
 CONSUMED = Counter("messenger_consumer_records_total", "Settled records, by outcome.", ["group", "outcome"])
+CONSUMER_LAG = Gauge("messenger_consumer_lag_seconds", "Age of the oldest record not settled yet.", ["group"])
 DEAD_LETTERS = Counter("messenger_consumer_dead_letters_total", "Dead-lettered records.", ["group", "error_code"])
 MESSAGE_ID_REUSED = Counter(
     "messenger_consumer_message_id_reused_total", "Known MessageIds that came with another body.", ["group"]

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any
 
 from django.conf import settings
+from prometheus_client import Gauge
 
 from messenger.backoff import Backoff
 from messenger.consumer_loop import ConsumerLoop, Work
@@ -17,6 +18,8 @@ class ConsumerCommand(WorkerCommand):
     """Consumes `topic` until asked to stop."""
 
     topic: Topic
+    lag: Gauge | None = None
+    """A metric of this consumer's own for its lag, beside the one that every consumer has."""
 
     @abstractmethod
     def make_work(self) -> Work:
@@ -32,4 +35,5 @@ class ConsumerCommand(WorkerCommand):
             heartbeat=heartbeat,
             backoff=Backoff(settings.INFRASTRUCTURE_BACKOFF_BASE, settings.INFRASTRUCTURE_BACKOFF_CAP),
             batch_size=settings.CONSUMER_BATCH_SIZE,
+            lag=self.lag,
         ).run()

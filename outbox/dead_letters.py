@@ -7,13 +7,17 @@ from datetime import UTC, datetime
 
 from django.db.backends.utils import CursorWrapper
 
+from messenger import metrics
 from messenger.database import rows
 from messenger.envelope import Refused
 from messenger.faults import MessengerError, clip
+from messenger.logs import get_logger
 from messenger.records import Headers, Record
 from messenger.topics import dead_letter_topic
 from outbox.headers import to_json
 from outbox.outgoing import Message, enqueue
+
+log = get_logger(__name__)
 
 # The same record again (a redelivery) changes nothing. Another record at the same place means that the topic
 # was made anew: the row then tells of the newer one; the older one is in the DLQ topic already.
@@ -62,7 +66,7 @@ class BudgetSpent(MessengerError):
     """Too many dead letters: more likely a bad deploy than so many bad records."""
 
 
-def bury(cursor: CursorWrapper, refusals: Sequence[Refusal], budget: Budget) -> list[Refusal]:
+def bury(cursor: CursorWrapper, refusals: Sequence[Refusal], budget: Budget | None = None) -> list[Refusal]:
     """Dead-letter `refusals` and return those not dead-lettered before.
 
     Raises BudgetSpent, so that the caller's transaction rolls back and nothing moves, beyond the budget.
@@ -73,9 +77,25 @@ def bury(cursor: CursorWrapper, refusals: Sequence[Refusal], budget: Budget) -> 
     fresh_places = set(rows(cursor, _INSERT, _columns(list(unique.values()))))
     fresh = [each for each in unique.values() if (*each.record.source, each.record.offset) in fresh_places]
     enqueue(cursor, [_dlq_message(refusal) for refusal in fresh])
-    for group in {refusal.group for refusal in fresh}:
-        _check_budget(cursor, group, budget)
+    if budget is not None:
+        for group in {refusal.group for refusal in fresh}:
+            _check_budget(cursor, group, budget)
     return fresh
+
+
+def report(refusals: Sequence[Refusal]) -> None:
+    """Tell, after the commit, of records newly dead-lettered."""
+    for refusal in refusals:
+        metrics.DEAD_LETTERS.labels(refusal.group, refusal.code).inc()
+        log.error(
+            "failed",
+            group=refusal.group,
+            error_code=refusal.code,
+            error=refusal.detail,
+            topic=refusal.record.topic,
+            partition=refusal.record.partition,
+            offset=refusal.record.offset,
+        )
 
 
 def _columns(refusals: list[Refusal]) -> list[list[object]]:

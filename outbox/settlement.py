@@ -8,9 +8,8 @@ halved until the record at fault stands alone, so that it alone is dead-lettered
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -21,7 +20,9 @@ from messenger.database import forget_connection, unit_of_work
 from messenger.faults import InfrastructureFault, Lane, MessengerError, describe, frames, lane_of
 from messenger.logs import get_logger
 from messenger.records import Record
+from outbox import dead_letters
 from outbox.dead_letters import Budget, Refusal, bury
+from outbox.handling import Handler
 
 log = get_logger(__name__)
 
@@ -30,30 +31,6 @@ MAX_TRIES = 3
 DATA_REFUSED = "MSG_DATA_REFUSED"
 CONFLICT = "MSG_CONFLICT"
 UNEXPECTED = "MSG_UNEXPECTED"
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What a handler made of a batch, inside its transaction."""
-
-    refusals: list[Refusal] = field(default_factory=list)
-    report: Callable[[float], None] = lambda started: None
-    """Called after the commit with the batch's start (`time.time()`): logs, metrics and spans."""
-
-
-class Handler(Protocol):
-    """The part of a consumer that knows what its records mean."""
-
-    group: str
-
-    def handle(self, cursor: CursorWrapper, records: Sequence[Record]) -> Verdict:
-        """Apply `records` in order, within the caller's transaction."""
-
-    def abandon(self, cursor: CursorWrapper, record: Record) -> None:
-        """Clean up for a record that is dead-lettered without `handle` having a say."""
-
-    def buried(self, refusals: Sequence[Refusal]) -> None:
-        """Called after the commit with the records newly dead-lettered: metrics."""
 
 
 class _AtFault(Exception):
@@ -152,7 +129,7 @@ class Settlement:
         with _transaction() as cursor:
             verdict = self._handler.handle(cursor, part)
             fresh = bury(cursor, verdict.refusals, self._budget)
-        verdict.report(started)
+        self._tell(partial(verdict.report, started))
         self._buried(fresh)
 
     def _abandon(self, refusal: Refusal) -> None:
@@ -161,16 +138,29 @@ class Settlement:
             fresh = bury(cursor, [refusal], self._budget)
         self._buried(fresh)
 
+    @staticmethod
+    def _tell(report: Callable[[], None]) -> None:
+        # The records are committed: a fault in telling of them must not pass for a fault of theirs.
+        try:
+            report()
+        except Exception as error:
+            log.error("report_failed", error=describe(error), frames=frames(error))
+
     def _buried(self, refusals: Sequence[Refusal]) -> None:
-        for refusal in refusals:
-            metrics.DEAD_LETTERS.labels(refusal.group, refusal.code).inc()
-            log.error(
-                "failed",
-                group=refusal.group,
-                error_code=refusal.code,
-                error=refusal.detail,
-                topic=refusal.record.topic,
-                partition=refusal.record.partition,
-                offset=refusal.record.offset,
-            )
+        dead_letters.report(refusals)
         self._handler.buried(refusals)
+
+
+class HandlerWork:
+    """`Work` of a consumer that has nothing to do by the clock."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._settlement = Settlement(handler)
+
+    def settle(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+        """Settle records of the topic."""
+        return self._settlement.settle(records)
+
+    def tick(self) -> Iterator[object]:
+        """Nothing is due."""
+        return iter(())

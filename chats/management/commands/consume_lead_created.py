@@ -1,9 +1,10 @@
 """`manage.py consume_lead_created`: opens lead chats."""
 
-from chats.lead_created import LeadCreatedWork
+from chats.lead_created import LeadCreatedHandler
 from messenger.consumer_loop import Work
 from messenger.topics import LEAD_CREATED
 from outbox.consuming import ConsumerCommand
+from outbox.settlement import HandlerWork
 
 
 class Command(ConsumerCommand):
@@ -14,4 +15,4 @@ class Command(ConsumerCommand):
     topic = LEAD_CREATED
 
     def make_work(self) -> Work:
-        return LeadCreatedWork()
+        return HandlerWork(LeadCreatedHandler())

@@ -9,16 +9,19 @@ from django.db.backends.utils import CursorWrapper
 
 from chats.models import ChatKind
 from chats.roster import Changes, Fact, FactType, Role, Roster, Seat, difference, facts_of
-from messenger.database import rows
+from messenger.database import array, rows
 from messenger.faults import LostRace
+
+_ROLES = {role.value: role for role in Role}
 
 
 @dataclass(slots=True)
 class Membership:
-    """One row of `participants`."""
+    """One row of `participants`, active when the batch began or added by it."""
 
     seat: Seat
-    joined_at: datetime
+    joined_at: datetime | None = None
+    """When this batch added the person; None: before, and left as it is."""
     removed_at: datetime | None = None
 
 
@@ -102,16 +105,19 @@ SELECT pg_advisory_xact_lock(subject.lock_key)
           FROM unnest(%s::text[]) AS id ORDER BY 1 OFFSET 0) AS subject
 """
 _MEMBERSHIPS = """
-SELECT chat_id, user_id, role, role_raw, joined_at, removed_at
-  FROM messenger.participants WHERE chat_id = ANY(%s::uuid[])
+SELECT chat_id, user_id, role, role_raw
+  FROM messenger.participants WHERE chat_id = ANY(%s::uuid[]) AND removed_at IS NULL
 """
+# The known row stands where it says nothing of when someone joined: only a joining in this batch has a time.
 _SAVE_MEMBERSHIPS = """
-INSERT INTO messenger.participants (id, chat_id, user_id, role, role_raw, joined_at, removed_at)
-SELECT gen_random_uuid(), row.*
-  FROM unnest(%s::uuid[], %s::uuid[], %s::varchar[], %s::varchar[], %s::timestamptz[], %s::timestamptz[]) AS row
+INSERT INTO messenger.participants AS known (id, chat_id, user_id, role, role_raw, joined_at, removed_at)
+SELECT gen_random_uuid(), row.chat_id, row.user_id, row.role, row.role_raw,
+       coalesce(row.joined_at, '-infinity'), row.removed_at
+  FROM unnest(%s::uuid[], %s::uuid[], %s::varchar[], %s::varchar[], %s::timestamptz[], %s::timestamptz[])
+       AS row(chat_id, user_id, role, role_raw, joined_at, removed_at)
 ON CONFLICT ON CONSTRAINT ux_participants_chat_user DO UPDATE
-   SET role = excluded.role, role_raw = excluded.role_raw,
-       joined_at = excluded.joined_at, removed_at = excluded.removed_at
+   SET role = excluded.role, role_raw = excluded.role_raw, removed_at = excluded.removed_at,
+       joined_at = CASE excluded.joined_at WHEN '-infinity' THEN known.joined_at ELSE excluded.joined_at END
 """
 _SAVE_FACTS = """
 INSERT INTO messenger.chat_events (chat_id, seq, type, user_id, role, previous_role, occurred_at)
@@ -147,16 +153,16 @@ def claim_subjects(cursor: CursorWrapper, kind: ChatKind, subjects: Iterable[UUI
 def missing(cursor: CursorWrapper, kind: ChatKind, subjects: Iterable[UUID]) -> set[UUID]:
     """The leads or deals of `subjects` that have no chat now."""
     wanted = set(subjects)
-    return wanted - {found for (found,) in rows(cursor, _EXISTING[kind], [list(wanted)])}
+    return wanted - {found for (found,) in rows(cursor, _EXISTING[kind], [array(wanted)])}
 
 
 def lock_chats(cursor: CursorWrapper, kind: ChatKind, subjects: Iterable[UUID]) -> dict[UUID, ChatState]:
     """Lock the chats of `subjects` and read their memberships, by lead or deal."""
-    states = {row[0]: ChatState(*row) for row in rows(cursor, _LOCK[kind], [list(set(subjects))])}
+    states = {row[0]: ChatState(*row) for row in rows(cursor, _LOCK[kind], [array(set(subjects))])}
     if states:
         # A statement of its own, after the locks: it sees what those who held them before have committed.
-        for chat, user, role, raw, joined_at, removed_at in rows(cursor, _MEMBERSHIPS, [list(states)]):
-            states[chat].memberships[user] = Membership(Seat(Role(role), raw), joined_at, removed_at)
+        for chat, user, role, raw in rows(cursor, _MEMBERSHIPS, [array(states)]):
+            states[chat].memberships[user] = Membership(Seat(_ROLES[role], raw))
     return {state.subject_id: state for state in states.values()}
 
 
@@ -170,10 +176,10 @@ def save_chats(cursor: CursorWrapper, kind: ChatKind, states: Iterable[ChatState
     cursor.execute(
         _SAVE_CHATS[kind],
         [
-            [each.id for each in dirty],
-            [each.version for each in dirty],
-            [each.last_seq for each in dirty],
-            [each.closed_at for each in dirty],
+            array(each.id for each in dirty),
+            array(each.version for each in dirty),
+            array(each.last_seq for each in dirty),
+            array(each.closed_at for each in dirty),
         ],
     )
     if cursor.rowcount != len(dirty):
@@ -186,12 +192,12 @@ def _save_memberships(cursor: CursorWrapper, states: Sequence[ChatState]) -> Non
         cursor.execute(
             _SAVE_MEMBERSHIPS,
             [
-                [chat for chat, _, _ in touched],
-                [user for _, user, _ in touched],
-                [each.seat.role.value for _, _, each in touched],
+                array(chat for chat, _, _ in touched),
+                array(user for _, user, _ in touched),
+                array(each.seat.role for _, _, each in touched),
                 [each.seat.raw for _, _, each in touched],
-                [each.joined_at for _, _, each in touched],
-                [each.removed_at for _, _, each in touched],
+                array(each.joined_at for _, _, each in touched),
+                array(each.removed_at for _, _, each in touched),
             ],
         )
 
@@ -202,12 +208,12 @@ def _save_facts(cursor: CursorWrapper, states: Sequence[ChatState]) -> None:
         cursor.execute(
             _SAVE_FACTS,
             [
-                [chat for chat, _, _ in lines],
-                [seq for _, seq, _ in lines],
-                [fact.type.value for _, _, fact in lines],
-                [fact.user_id for _, _, fact in lines],
-                [fact.role.value if fact.role else None for _, _, fact in lines],
-                [fact.previous_role.value if fact.previous_role else None for _, _, fact in lines],
-                [fact.occurred_at for _, _, fact in lines],
+                array(chat for chat, _, _ in lines),
+                array(seq for _, seq, _ in lines),
+                array(fact.type for _, _, fact in lines),
+                array(fact.user_id for _, _, fact in lines),
+                array(fact.role for _, _, fact in lines),
+                array(fact.previous_role for _, _, fact in lines),
+                array(fact.occurred_at for _, _, fact in lines),
             ],
         )

@@ -1,5 +1,6 @@
 """Payloads of crm's topics about leads (design, section 4), and how a record becomes a domain value."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from chats.roster import Roster, target_roster
+from chats.roster import Roster, target_roster, unknown_roles
 from messenger.envelope import (
     EXPECTED_CONTRACT_VERSION,
     Envelope,
@@ -99,7 +100,7 @@ class Snapshot:
     @property
     def unknown_roles(self) -> list[str]:
         """Role strings this service does not know; they count as Guest."""
-        return sorted({seat.raw for seat in self.target.values() if seat.raw is not None})
+        return unknown_roles(self.target)
 
 
 def origin_of(record: Record, envelope: Envelope, prefix: str) -> Origin:
@@ -135,7 +136,8 @@ def read_lead_participants(record: Record) -> Snapshot:
 
 def known_change(entry: Any) -> bool:
     """Whether an entry of a delta names a change this service knows; it decides nothing but a warning."""
-    return isinstance(entry, dict) and entry.get("ChangeType") in KNOWN_CHANGES
+    change = entry.get("ChangeType") if isinstance(entry, dict) else None
+    return isinstance(change, str) and change in KNOWN_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,28 @@ class Opening:
     tenant_id: UUID | None
     members: Roster
     occurred_at: datetime
+    ambiguous: int = 0
+    """How many users were named with different roles."""
+
+    @property
+    def unknown_roles(self) -> list[str]:
+        """Role strings this service does not know; they count as Guest."""
+        return unknown_roles(self.members)
+
+
+def opening_of(
+    subject_id: UUID,
+    title: str,
+    members: Iterable[Member],
+    project_id: UUID | None,
+    tenant_id: UUID | None,
+    occurred_at: datetime,
+) -> Opening:
+    """The chat to open; a long title is cut on a code point, as a chat without its title's end beats no chat."""
+    roster, ambiguous = target_roster((member.user_id, member.role) for member in members)
+    return Opening(
+        subject_id, title[:TITLE_WIDTH], project_id, tenant_id, roster, occurred_at, ambiguous=len(ambiguous)
+    )
 
 
 _decode_lead_created = decoder(LeadCreated)
@@ -157,13 +181,7 @@ def read_lead_created(record: Record) -> tuple[Origin, Opening]:
     """The chat that a record of `lead-created` asks for; raises `Refused`. A long title is cut on a code point."""
     envelope = open_envelope(record)
     payload = open_payload(envelope, _decode_lead_created, code=LEAD_CREATED_INVALID)
-    members, _ = target_roster((member.user_id, member.role) for member in payload.members)
-    opening = Opening(
-        subject_id=payload.lead_id,
-        title=payload.title[:TITLE_WIDTH],
-        project_id=payload.project_id,
-        tenant_id=payload.tenant_id,
-        members=members,
-        occurred_at=envelope.occurred_at,
+    opening = opening_of(
+        payload.lead_id, payload.title, payload.members, payload.project_id, payload.tenant_id, envelope.occurred_at
     )
     return origin_of(record, envelope, "messenger-lead-created"), opening

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from chats.contracts import TITLE_WIDTH, Member, Members, Opening, Origin, Snapshot, Text, known_change, origin_of
+from chats.contracts import Member, Members, Opening, Origin, Snapshot, Text, known_change, opening_of, origin_of
 from chats.roster import target_roster
 from messenger.envelope import Guid, Instant, Version, Wire, decoder, open_envelope, open_payload
 from messenger.records import Record
@@ -39,14 +39,13 @@ def read_deal_created(record: Record) -> tuple[Origin, Opening]:
     """The chat that a record of `deal-created` asks for; raises `Refused`. A long title is cut on a code point."""
     envelope = open_envelope(record)
     payload = open_payload(envelope, _decode_deal_created, code=DEAL_CREATED_INVALID)
-    members, _ = target_roster((member.user_id, member.role) for member in payload.members)
-    opening = Opening(
-        subject_id=payload.deal_id,
-        title=payload.title[:TITLE_WIDTH],
-        project_id=payload.project_id,
-        tenant_id=payload.developer_company_id,
-        members=members,
-        occurred_at=envelope.occurred_at,
+    opening = opening_of(
+        payload.deal_id,
+        payload.title,
+        payload.members,
+        payload.project_id,
+        payload.developer_company_id,
+        envelope.occurred_at,
     )
     return origin_of(record, envelope, "messenger-deal-created"), opening
 

@@ -7,9 +7,9 @@ from uuid import UUID
 from django.db.backends.utils import CursorWrapper
 
 from chats import ended_leads
-from chats.contracts import Opening, Origin, read_lead_created
+from chats.contracts import read_lead_created
 from chats.models import ChatKind
-from chats.opening import open_chats, settle_waiting
+from chats.opening import OpeningBatch, open_chats, settle_waiting
 from chats.reconciliation import Marks, Settled, write
 from chats.reporting import Meters, Reporter
 from chats.roster_consumer import LEADS
@@ -34,17 +34,17 @@ class LeadCreatedHandler(Handler):
         """Open the chats of a batch in one transaction with the rosters that waited for them."""
         wanted, refusals = read_each(records, read_lead_created, group=self.group)
         marks = Marks(processed.known(cursor, (origin.key for origin, _ in wanted)))
-        fresh = [(origin, opening) for origin, opening in wanted if origin.key not in marks.known]
-        claim_subjects(cursor, ChatKind.LEAD, {opening.subject_id for _, opening in fresh})
-        chats = open_chats(cursor, ChatKind.LEAD, [opening for _, opening in fresh])
-        marks.new.update((origin.key, origin.digest) for origin, _ in fresh)
+        batch = OpeningBatch(wanted, marks)
+        openings = batch.take()
+        claim_subjects(cursor, ChatKind.LEAD, batch.first)
+        chats = open_chats(cursor, ChatKind.LEAD, openings)
         ended_before = ended_leads.among(cursor, chats)
-        for ended in ended_before:
-            chats[ended].close(next(opening.occurred_at for _, opening in fresh if opening.subject_id == ended))
+        for lead, ended_at in ended_before.items():
+            chats[lead].close(ended_at)
         ended_leads.forget(cursor, ended_before)
         settled, refused = settle_waiting(cursor, ChatKind.LEAD, chats, LEADS.read, group=LEADS.group, marks=marks)
         write(cursor, ChatKind.LEAD, chats.values(), marks)
-        return Verdict(refusals + refused, report=partial(self._report, records, wanted, chats, settled))
+        return Verdict(refusals + refused, report=partial(self._report, records, batch, chats, settled))
 
     def buried(self, refusals: Sequence[Refusal]) -> None:
         """A waiting roster that turned out unreadable counts as one of the participants' consumer."""
@@ -53,21 +53,25 @@ class LeadCreatedHandler(Handler):
     def _report(
         self,
         records: Sequence[Record],
-        wanted: Sequence[tuple[Origin, Opening]],
+        batch: OpeningBatch,
         chats: dict[UUID, ChatState],
         settled: Sequence[Settled],
         started: float,
     ) -> None:
         reporter = Reporter(self.group, ChatKind.LEAD, Meters())
         reporter.consumed(records, started)
-        unseen = dict(chats)
-        for origin, opening in wanted:
-            chat = unseen.pop(opening.subject_id, None)
+        for origin, opening in batch.wanted:
+            subject = opening.subject_id
+            chat = chats.get(subject) if batch.first.get(subject) is origin else None
             outcome = "chat_opened" if chat else "skipped_duplicate"
             metrics.CONSUMED.labels(self.group, outcome).inc()
-            fields = reporter.fields(origin, opening.subject_id, chat.id if chat else None)
+            fields = reporter.fields(origin, subject, chat.id if chat else None)
             reporter.mismatch(origin, fields)
+            if batch.reused(origin):
+                reporter.id_reused(fields)
+            if chat:
+                reporter.roster_warnings(opening, fields)
             log.info(outcome, **fields)
-            reporter.span(origin, outcome, opening.subject_id, started)
+            reporter.span(origin, outcome, subject, started)
         for each in settled:
             LEADS.reporter.settled(each, started)

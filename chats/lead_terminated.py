@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
+from chats import ended_leads
 from chats.contracts import Origin, origin_of
-from chats.ended_leads import remember
 from chats.models import ChatKind
 from chats.reconciliation import Marks, write
 from chats.reporting import Meters, Reporter
@@ -44,6 +44,17 @@ class Ending:
     occurred_at: Instant
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An end and what became of it."""
+
+    ending: Ending
+    outcome: str
+    chat_id: UUID | None = None
+    reused_id: bool = False
+    """A duplicate by its MessageId whose body is another one."""
+
+
 _decode = decoder(LeadTerminated)
 
 
@@ -68,35 +79,34 @@ class LeadTerminatedHandler(Handler):
             claim_subjects(cursor, ChatKind.LEAD, absent)
         chats = lock_chats(cursor, ChatKind.LEAD, leads)
         marks = Marks(processed.known(cursor, (ending.origin.key for ending in endings)))
-        outcomes = [self._end(ending, chats.get(ending.lead_id), marks) for ending in endings]
-        remember(cursor, leads - chats.keys())
+        settled = [_end(ending, chats.get(ending.lead_id), marks) for ending in endings]
+        chatless = [ending for ending in reversed(endings) if ending.lead_id not in chats]
+        ended_leads.remember(cursor, {ending.lead_id: ending.occurred_at for ending in chatless})
         write(cursor, ChatKind.LEAD, chats.values(), marks)
-        return Verdict(refusals, report=partial(self._report, records, endings, outcomes, chats))
+        return Verdict(refusals, report=partial(self._report, records, settled))
 
-    @staticmethod
-    def _end(ending: Ending, chat: ChatState | None, marks: Marks) -> str:
-        origin = ending.origin
-        if marks.digest(origin.key)[0]:
-            return "skipped_duplicate"
-        marks.new[origin.key] = origin.digest
-        if chat is None:
-            return "end_remembered"
-        return "chat_closed" if chat.close(ending.occurred_at) else "already_closed"
-
-    def _report(
-        self,
-        records: Sequence[Record],
-        endings: Sequence[Ending],
-        outcomes: Sequence[str],
-        chats: dict[UUID, ChatState],
-        started: float,
-    ) -> None:
+    def _report(self, records: Sequence[Record], settled: Sequence[Settled], started: float) -> None:
         reporter = Reporter(self.group, ChatKind.LEAD, Meters())
         reporter.consumed(records, started)
-        for ending, outcome in zip(endings, outcomes, strict=True):
-            chat = chats.get(ending.lead_id)
-            metrics.CONSUMED.labels(self.group, outcome).inc()
-            fields = reporter.fields(ending.origin, ending.lead_id, chat.id if chat else None)
-            reporter.mismatch(ending.origin, fields)
-            log.info(outcome, **fields)
-            reporter.span(ending.origin, outcome, ending.lead_id, started)
+        for each in settled:
+            origin, lead = each.ending.origin, each.ending.lead_id
+            metrics.CONSUMED.labels(self.group, each.outcome).inc()
+            fields = reporter.fields(origin, lead, each.chat_id)
+            reporter.mismatch(origin, fields)
+            if each.reused_id:
+                reporter.id_reused(fields)
+            log.info(each.outcome, **fields)
+            reporter.span(origin, each.outcome, lead, started)
+
+
+def _end(ending: Ending, chat: ChatState | None, marks: Marks) -> Settled:
+    origin = ending.origin
+    chat_id = chat.id if chat else None
+    processed_before, digest = marks.digest(origin.key)
+    if processed_before:
+        reused = digest is not None and digest != origin.digest
+        return Settled(ending, "skipped_duplicate", chat_id, reused_id=reused)
+    marks.new[origin.key] = origin.digest
+    if chat is None:
+        return Settled(ending, "end_remembered")
+    return Settled(ending, "chat_closed" if chat.close(ending.occurred_at) else "already_closed", chat_id)

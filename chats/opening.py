@@ -2,13 +2,13 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
 from chats import parking
-from chats.contracts import Opening, Snapshot
+from chats.contracts import Opening, Origin, Snapshot
 from chats.feed import provisioned
 from chats.models import ChatKind
 from chats.reconciliation import Marks, Settled, settle
@@ -35,6 +35,31 @@ SELECT row.id, 'Deal', 'Active', row.title, row.subject_id, row.project_id, row.
 ON CONFLICT (deal_id) WHERE deal_id IS NOT NULL DO NOTHING
 RETURNING deal_id, id""",
 }
+
+
+@dataclass(slots=True)
+class OpeningBatch:
+    """The records of one transaction that ask for chats."""
+
+    wanted: Sequence[tuple[Origin, Opening]]
+    marks: Marks
+    first: dict[UUID, Origin] = field(default_factory=dict)
+    """By lead or deal, the record that asks for its chat; further ones of it are duplicates."""
+
+    def take(self) -> list[Opening]:
+        """Choose the records to act on, and mark their messages; a MessageId counts once, whatever its body."""
+        openings = []
+        for origin, opening in self.wanted:
+            if not self.marks.digest(origin.key)[0]:
+                self.marks.new[origin.key] = origin.digest
+                self.first.setdefault(opening.subject_id, origin)
+                openings.append(opening)
+        return openings
+
+    def reused(self, origin: Origin) -> bool:
+        """Whether its MessageId was taken by another body."""
+        _, digest = self.marks.digest(origin.key)
+        return digest is not None and digest != origin.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ from outbox.headers import from_json, to_json
 
 CHAT_NOT_PROVISIONED = "MSG_CHAT_NOT_PROVISIONED"
 
-_COLUMNS = 'chat_kind, subject_id, topic, "partition", "offset", key, value, headers, attempts'
+_COLUMNS = (
+    'chat_kind, subject_id, topic, "partition", "offset", key, value, headers, attempts, next_attempt_at <= now()'
+)
 # A newer roster takes the older one's place and keeps its schedule, so that a stream of them cannot put the
 # limit off for ever.
 _PARK = """
@@ -60,6 +62,8 @@ class Parked:
     subject_id: UUID
     record: Record
     attempts: int
+    due: bool
+    """Whether it is its turn now, by the database's clock."""
 
 
 def backoff() -> Backoff:
@@ -124,7 +128,7 @@ def unpark_record(cursor: CursorWrapper, record: Record) -> None:
 
 
 def _parked(row: tuple[Any, ...]) -> Parked:
-    _, subject, topic, partition, offset, key, value, headers, attempts = row
+    _, subject, topic, partition, offset, key, value, headers, attempts, due = row
     record = Record(
         topic=topic,
         partition=partition,
@@ -133,4 +137,4 @@ def _parked(row: tuple[Any, ...]) -> Parked:
         value=bytes(value) if value is not None else None,
         headers=from_json(headers),
     )
-    return Parked(subject, record, attempts)
+    return Parked(subject, record, attempts, due)

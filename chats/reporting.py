@@ -7,7 +7,7 @@ from uuid import UUID
 
 from prometheus_client import Counter, Histogram
 
-from chats.contracts import Origin, Snapshot
+from chats.contracts import Opening, Origin, Snapshot
 from chats.models import ChatKind
 from chats.reconciliation import Outcome, Settled
 from messenger import metrics, tracing
@@ -100,6 +100,18 @@ class Reporter:
                 self.meters.contract_mismatch.inc()
             log.warning("contract_mismatch", **fields, contract_version=origin.contract_version)
 
+    def id_reused(self, fields: dict[str, object]) -> None:
+        """Warn of a known MessageId that came with another body; nothing of it is applied."""
+        metrics.MESSAGE_ID_REUSED.labels(self.group).inc()
+        log.warning("message_id_reused", **fields)
+
+    def roster_warnings(self, roster: Opening | Snapshot, fields: dict[str, object]) -> None:
+        """Warn of roles this service does not know, and of users named with different ones."""
+        if roster.unknown_roles:
+            log.warning("unknown_role", **fields, roles=roster.unknown_roles)
+        if roster.ambiguous:
+            log.warning("user_named_twice", **fields, users=roster.ambiguous)
+
     def span(self, origin: Origin, outcome: str, subject: UUID, started: float) -> None:
         """The span of one record of the batch that began at `started`."""
         tracing.record_span(
@@ -121,11 +133,7 @@ class Reporter:
         snapshot: Snapshot = each.snapshot
         self.mismatch(snapshot.origin, fields)
         if each.reused_id:
-            metrics.MESSAGE_ID_REUSED.labels(self.group).inc()
-            log.warning("message_id_reused", **fields)
-        if snapshot.unknown_roles:
-            log.warning("unknown_role", **fields, roles=snapshot.unknown_roles)
-        if snapshot.ambiguous:
-            log.warning("user_named_twice", **fields, users=snapshot.ambiguous)
+            self.id_reused(fields)
+        self.roster_warnings(snapshot, fields)
         if snapshot.unknown_changes:
             log.warning("unknown_change_type", **fields, entries=snapshot.unknown_changes)

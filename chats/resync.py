@@ -34,10 +34,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One lead: its newest snapshot, and what brings its chat there."""
+    """One lead: its newest snapshot, the version its chat was at, and what brings the chat there."""
 
     snapshot: Snapshot
     verdict: Verdict
+    version: int | None = None
     changes: Changes | None = None
 
 
@@ -89,13 +90,13 @@ def _bring(cursor: CursorWrapper, snapshots: Sequence[Snapshot]) -> list[Differe
         if chat is None:
             differences.append(Difference(snapshot, Verdict.NO_CHAT))
         elif chat.version is not None and snapshot.version < chat.version:
-            differences.append(Difference(snapshot, Verdict.OLDER))
+            differences.append(Difference(snapshot, Verdict.OLDER, chat.version))
         else:
-            behind = chat.version != snapshot.version
+            version = chat.version
             changes = chat.bring_to(snapshot.target, snapshot.changed_at)
-            if behind:
+            if version != snapshot.version:
                 chat.advance(snapshot.version)
-            different = bool(changes) or bool(changes.relabelled) or behind
-            differences.append(Difference(snapshot, Verdict.DIFFERENT if different else Verdict.EQUAL, changes))
+            verdict = Verdict.DIFFERENT if changes or changes.relabelled or chat.advanced else Verdict.EQUAL
+            differences.append(Difference(snapshot, verdict, version, changes))
     write(cursor, ChatKind.LEAD, chats.values(), Marks({}))
     return differences

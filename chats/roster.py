@@ -83,6 +83,11 @@ def seat_of(role: str) -> Seat:
     return Seat(known) if known else Seat(Role.GUEST, clip(role, ROLE_RAW_WIDTH))
 
 
+def _precedence(seat: Seat) -> tuple[int, bool, str]:
+    # A Guest by name comes before an unknown role that counts as one, also one of no letters at all.
+    return _RANK[seat.role], seat.raw is not None, seat.raw or ""
+
+
 def target_roster(entries: Iterable[tuple[UUID, str]]) -> tuple[dict[UUID, Seat], set[UUID]]:
     """The roster that `entries` (user, role) ask for, and the users named with different roles.
 
@@ -96,8 +101,13 @@ def target_roster(entries: Iterable[tuple[UUID, str]]) -> tuple[dict[UUID, Seat]
         other = roster.setdefault(user, seat)
         if other != seat:
             ambiguous.add(user)
-            roster[user] = min(other, seat, key=lambda each: (_RANK[each.role], each.raw or ""))
+            roster[user] = min(other, seat, key=_precedence)
     return roster, ambiguous
+
+
+def unknown_roles(roster: Roster) -> list[str]:
+    """Role strings of `roster` that this service does not know; they count as Guest."""
+    return sorted({seat.raw for seat in roster.values() if seat.raw is not None})
 
 
 def difference(current: Roster, target: Roster) -> Changes:

@@ -118,7 +118,7 @@ class ParkedHandler(RosterHandler):
 
 def _still_waits(snapshot: Snapshot, waiting: dict[UUID, parking.Parked]) -> bool:
     parked = waiting.get(snapshot.subject_id)
-    return parked is not None and parked.record == snapshot.origin.record
+    return parked is not None and parked.due and parked.record == snapshot.origin.record
 
 
 class RosterWork:

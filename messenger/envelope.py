@@ -28,6 +28,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d{2}):(\d{2}))", re.ASCII
 )
+_ENUM_VALUE = re.compile(r"\A(Invalid enum value) .* - at ", re.DOTALL)
 
 
 class Refused(MessengerError):
@@ -114,7 +115,8 @@ def decoder(kind: type[P]) -> Callable[[bytes | msgspec.Raw], P]:
 
 
 _decode_envelope = decoder(Envelope)
-_refuse_twice = json.JSONDecoder(object_pairs_hook=_once)
+# Numbers are the strict decoder's to judge: this one would refuse those of very many digits, also where ignored.
+_refuse_twice = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_float=str)
 
 
 def open_envelope(record: Record) -> Envelope:
@@ -139,5 +141,7 @@ def open_payload(envelope: Envelope, decode: Callable[[bytes | msgspec.Raw], P],
 
 
 def _reason(error: Exception) -> str:
-    # Both decoders name places and types, never the values found there.
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error).rstrip(".")
+    # Both decoders name places and types, never the values found there, but for an enumeration's.
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return _ENUM_VALUE.sub(r"\1 - at ", str(error)).rstrip(".")

@@ -1,11 +1,13 @@
 """The one module that speaks to Kafka: consumer, producer and topic creation over confluent-kafka."""
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -18,18 +20,6 @@ from messenger.records import Headers, Outgoing, Partition, Record
 log = get_logger(__name__)
 _librdkafka_log = logging.getLogger("librdkafka")
 
-# A consumer that lost its place in the group cannot commit; whoever has the partition now reads it again.
-_LOST_MEMBERSHIP = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.FENCED_MEMBER_EPOCH,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError._ASSIGNMENT_LOST,
-        KafkaError._STATE,
-    }
-)
 _TOPIC_FAULTS = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -38,6 +28,7 @@ _TOPIC_FAULTS = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
+_NO_LEADER_YET = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 # Faults of this one record; everything else is the broker's or the network's, and passes.
 _RECORD_FAULTS = frozenset(
     {
@@ -55,8 +46,22 @@ _RECORD_FAULTS = frozenset(
 )
 
 
+CLOSE_SECONDS = 5.0
+"""How long the last commit, and then leaving the group, may take: a broker that is away must not keep us."""
+
+
 class KafkaRefused(MessengerError):
     """Kafka refused in a way that no waiting mends; the process has to end."""
+
+
+C = TypeVar("C", Consumer, Producer, AdminClient)
+
+
+def _client(kind: type[C], config: dict[str, Any]) -> C:
+    try:
+        return kind(config, logger=_librdkafka_log)
+    except KafkaException as error:
+        raise KafkaRefused(f"The settings of Kafka cannot be used: {error.args[0].str()}.") from error
 
 
 def connection_settings() -> dict[str, Any]:
@@ -85,9 +90,36 @@ def connection_settings() -> dict[str, Any]:
     return config | {name: value for name, value in files.items() if value}
 
 
+class _Sparing(logging.Filter):
+    """Lets through once in a while what the client says many times a second as long as a broker is away."""
+
+    def __init__(self, every: float) -> None:
+        super().__init__()
+        self._every = every
+        self._next: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Only failures to connect repeat like that; the client's lines are (facility, client, text)."""
+        facility = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        return facility != "FAIL" or self.due("FAIL")
+
+    def due(self, what: str) -> bool:
+        """Whether `what` may be said again."""
+        now = time.monotonic()
+        if now < self._next.get(what, 0.0):
+            return False
+        self._next[what] = now + self._every
+        return True
+
+
+_sparing = _Sparing(every=10)
+_librdkafka_log.addFilter(_sparing)
+
+
 def _on_error(error: KafkaError) -> None:
     if error.code() == KafkaError._ALL_BROKERS_DOWN:
-        log.warning("kafka_unavailable", servers=settings.KAFKA_BOOTSTRAP_SERVERS)
+        if _sparing.due("kafka_unavailable"):
+            log.warning("kafka_unavailable", servers=settings.KAFKA_BOOTSTRAP_SERVERS)
     elif error.code() == KafkaError._AUTHENTICATION:
         log.error("kafka_authentication_failed", servers=settings.KAFKA_BOOTSTRAP_SERVERS)
     else:
@@ -115,9 +147,11 @@ class RecordConsumer:
         self._on_reset = on_reset
         self._held: list[Record] = []
         self._paused = False
+        self._read: dict[Partition, int] = {}
+        self._out_of_place: set[Partition] = set()
         self._settled: dict[Partition, int] = {}
         self._committing = False
-        self._consumer = Consumer(self._config(), logger=_librdkafka_log)
+        self._consumer = _client(Consumer, self._config())
 
     def _config(self) -> dict[str, Any]:
         config = connection_settings() | {
@@ -145,66 +179,112 @@ class RecordConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.commit()
-        deadline = time.monotonic() + 5  # a broker that is away must not keep the process from ending
-        while self._committing and time.monotonic() < deadline:
-            self._poll_once(0.1)
-        self._consumer.close()
+        try:
+            self.commit()
+            deadline = time.monotonic() + CLOSE_SECONDS
+            while self._committing and time.monotonic() < deadline:
+                self._poll_once(0.1)
+                self.commit()  # what was settled while another commit was under way
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        # Closing revokes what is assigned; a commit that was not answered by now would be waited for without limit,
+        self._settled.clear()
+        # and so is, by the client itself, a broker that is away (45 s) or frozen (for ever).
+        closing = threading.Thread(target=copy_context().run, args=(self._consumer.close,), daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+        if closing.is_alive():
+            log.warning("group_not_left", group=self._group, hint="Kafka does not answer; it will miss this member")
 
     # --- reading ----------------------------------------------------------------------------------
 
     def poll(self, most: int, seconds: float) -> list[Record]:
         """Up to `most` records; waits at most `seconds` for the first, and not at all for the others."""
         self._resume()
-        taken, self._held = self._held, []
-        if not taken:
-            first = self._poll_once(seconds)
-            taken = [first] if first else []
-        if taken and len(taken) < most:
-            messages = self._consumer.consume(most - len(taken), 0.005)
-            taken += [record for message in messages if (record := self._accept(message))]
+        came = bool(self._held) or self._poll_once(seconds)
+        if came and len(self._held) < most:
+            for message in self._consumer.consume(most - len(self._held), 0.005):
+                self._accept(message)
+        self._begin_anew()
         self.commit()
+        taken, self._held = self._held[:most], self._held[most:]
         return taken
 
     def keep_alive(self, seconds: float) -> None:
         """Keep the membership while nothing is taken up: poll, with every partition paused, for `seconds`."""
         self._pause()
-        if record := self._poll_once(seconds):
-            self._held.append(record)
+        self._poll_once(seconds)
+        self._begin_anew()
+        self.commit()
 
-    def _poll_once(self, seconds: float) -> Record | None:
+    def _poll_once(self, seconds: float) -> bool:
         message = self._consumer.poll(seconds)
-        return self._accept(message) if message is not None else None
+        if message is not None:
+            self._accept(message)
+        return message is not None
 
-    def _accept(self, message: Message) -> Record | None:
+    def _accept(self, message: Message) -> None:
+        # What is read goes to `_held` at once, where a revocation during the very next call finds it.
         error = message.error()
         if error is None:
-            return _record(message)
-        if error.fatal():
-            raise KafkaRefused(f"Kafka refused this consumer for good ({error.name()}): see the broker's log.")
+            record = _record(message)
+            self._read[record.source] = record.offset + 1
+            self._held.append(record)
+        else:
+            self._heed(error, message)
+
+    def _heed(self, error: KafkaError, message: Message) -> None:
+        # A fatal error of the consumer comes as a code of its own, which does not call itself fatal.
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            raise KafkaRefused(
+                f"Kafka refused this consumer for good ({error.str()}). If KAFKA_GROUP_PROTOCOL was changed, "
+                "the members with the old one have to end first."
+            )
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._read_from_start(message)
+            self._out_of_place.add(_place(message))
         elif error.code() in _TOPIC_FAULTS:
             log.error("topic_not_readable", topic=message.topic(), error=error.name(), group=self._group)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
             log.warning("max_poll_interval_exceeded", group=self._group)
         elif error.code() != KafkaError._PARTITION_EOF:
             log.warning("kafka_error", error=error.name(), group=self._group)
-        return None
 
-    def _read_from_start(self, message: Message) -> None:
-        log.warning(
-            "offsets_reset",
-            group=self._group,
-            topic=message.topic(),
-            partition=message.partition(),
-            hint="no committed offset, or it is out of range; the partition is read again from its start",
-        )
-        self._on_reset()
-        # The client has stopped this partition and refuses to seek in it; assigned anew it starts where told.
-        partition = TopicPartition(*_place(message), OFFSET_BEGINNING)
-        self._consumer.incremental_unassign([partition])
-        self._consumer.incremental_assign([partition])
+    def _begin_anew(self) -> None:
+        """Read the partitions whose position turned out to be unusable again, each from its start."""
+        # Those that went to another member meanwhile are left to it; it will see the same.
+        mine = sorted(self._out_of_place & _places(self._consumer.assignment())) if self._out_of_place else []
+        self._out_of_place.clear()
+        # Asked for all before any is assigned: the answer would queue up behind the fetches of the others.
+        starts = [self._log_start(place) for place in mine]
+        for (topic, number), start in zip(mine, starts, strict=True):
+            log.warning(
+                "offsets_reset",
+                group=self._group,
+                topic=topic,
+                partition=number,
+                start=start if start != OFFSET_BEGINNING else None,
+                hint="no committed offset, or it is out of range; the partition is read again from its start",
+            )
+            self._on_reset()
+            self._read.pop((topic, number), None)
+            self._settled.pop((topic, number), None)
+            if start != OFFSET_BEGINNING:
+                # Committed, so that a partition that stays empty is not reset, loudly, at every start.
+                self._settled[topic, number] = start
+            # The client has stopped this partition and refuses to seek in it; assigned anew it starts where told.
+            partition = TopicPartition(topic, number, start)
+            self._consumer.incremental_unassign([partition])
+            self._consumer.incremental_assign([partition])
+
+    def _log_start(self, place: Partition) -> int:
+        # Asked of the broker: what the client takes for the beginning may be its memory of before retention moved on.
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=5, cached=False)
+        except KafkaException:
+            return OFFSET_BEGINNING
+        return int(found[0]) if found else OFFSET_BEGINNING
 
     def _pause(self) -> None:
         if not self._paused:
@@ -221,7 +301,9 @@ class RecordConsumer:
     def settled(self, records: Iterable[Record]) -> None:
         """Note that these records, and so all before them in their partitions, need never be read again."""
         for record in records:
-            self._settled[record.source] = max(self._settled.get(record.source, 0), record.offset + 1)
+            # One read before its partition was begun anew says nothing of how far the partition is settled now.
+            if record.offset < self._read.get(record.source, 0):
+                self._settled[record.source] = record.offset + 1
 
     def commit(self) -> None:
         """Send the settled offsets to the broker without waiting; a failed commit is sent again later."""
@@ -240,13 +322,12 @@ class RecordConsumer:
             return
         for done in partitions:
             place = (done.topic, done.partition)
-            if done.error is None and self._settled.get(place, -1) <= done.offset:
+            if done.error is None and self._settled.get(place) == done.offset:
                 self._settled.pop(place, None)
 
     def _commit_failed(self, error: KafkaError) -> None:
+        # Kept for the next try: what is no longer this member's to commit leaves with its partition.
         log.warning("offsets_not_committed", group=self._group, error=error.name())
-        if error.code() in _LOST_MEMBERSHIP:
-            self._settled.clear()
 
     @staticmethod
     def _offsets(settled: dict[Partition, int]) -> list[TopicPartition]:
@@ -255,11 +336,12 @@ class RecordConsumer:
     # --- rebalancing ------------------------------------------------------------------------------
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        log.info("partitions_assigned", group=self._group, partitions=_names(partitions))
-        if self._paused:
-            # The pause has to hold for what comes while it lasts: the next resume() covers all of it.
-            consumer.incremental_assign(partitions)
-            consumer.pause(partitions)
+        if partitions:
+            log.info("partitions_assigned", group=self._group, partitions=_names(partitions))
+        consumer.incremental_assign(partitions)
+        # The client remembers a pause across revocation. It has to hold for what comes while it lasts (the next
+        # resume covers all of it), and not for what was paused when it left.
+        (consumer.pause if self._paused else consumer.resume)(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = _places(partitions)
@@ -277,7 +359,9 @@ class RecordConsumer:
     def _drop(self, gone: frozenset[Partition], event: str) -> None:
         log.info(event, group=self._group, partitions=sorted(f"{topic}/{number}" for topic, number in gone))
         for place in gone:
+            self._read.pop(place, None)
             self._settled.pop(place, None)
+        self._out_of_place -= gone
         self._held = [record for record in self._held if record.source not in gone]
         self._on_lost(gone)
 
@@ -294,15 +378,25 @@ class RecordProducer:
             # Whether a record is too large is the broker's word, not this client's.
             "message.max.bytes": 100_000_000,
         }
-        self._producer = Producer(self._config, logger=_librdkafka_log)
+        self._producer = _client(Producer, self._config)
+        self._broken = False
 
     def publish(self, records: Sequence[Outgoing], *, stopping: Callable[[], bool]) -> dict[int, Exception | None]:
         """Publish in order and wait for every report: None for a delivered record, else its fault.
 
         Faults are `RecordRefused` (this record will never do), `TopicRefused` (nothing for its topic will, for
         now) and `InfrastructureFault` (the broker is away). Ends early, with InfrastructureFault for what is
-        not reported, when `stopping()` turns true.
+        not reported, when `stopping()`, asked ten times a second, turns true.
         """
+        reports = self._send(records, stopping)
+        refused = [record for record in records if isinstance(reports[record.reference], RecordRefused)]
+        if len(records) > 1:
+            # Records travel in batches, and the broker refuses a batch whole: only alone each gets its own verdict.
+            for record in refused:
+                reports |= self._send([record], stopping)
+        return reports
+
+    def _send(self, records: Sequence[Outgoing], stopping: Callable[[], bool]) -> dict[int, Exception | None]:
         reports: dict[int, Exception | None] = {}
         for record in records:
             self._produce(record, reports)
@@ -312,7 +406,11 @@ class RecordProducer:
             self._producer.purge()
             self._producer.poll(0)
             for record in records:
-                reports.setdefault(record.reference, InfrastructureFault("Kafka gave no report before the stop."))
+                reports.setdefault(record.reference, InfrastructureFault("Kafka gave no report in time."))
+        if self._broken:
+            # Only a new producer gets out of this state; what was not reported is published again.
+            self._producer = _client(Producer, self._config)
+            self._broken = False
         return reports
 
     def _produce(self, record: Outgoing, reports: dict[int, Exception | None]) -> None:
@@ -338,9 +436,7 @@ class RecordProducer:
                 return
 
     def _fault(self, error: KafkaError, topic: str) -> Exception:
-        if error.fatal():
-            # Only a new producer gets out of this state; what was not reported is published again.
-            self._producer = Producer(self._config, logger=_librdkafka_log)
+        self._broken = self._broken or error.fatal()
         if error.code() in _RECORD_FAULTS:
             return RecordRefused(f"Kafka refused the record: {error.name()}.")
         if error.code() in _TOPIC_FAULTS:
@@ -361,7 +457,7 @@ def create_topics(wanted: dict[str, int], *, replication: int, seconds: float = 
 
     Raises InfrastructureFault if the broker does not answer in time, KafkaRefused if it refuses.
     """
-    admin = AdminClient(connection_settings(), logger=_librdkafka_log)
+    admin = _client(AdminClient, connection_settings())
     created = []
     topics = [NewTopic(name, num_partitions=count, replication_factor=replication) for name, count in wanted.items()]
     for name, future in admin.create_topics(topics, operation_timeout=seconds, request_timeout=seconds).items():
@@ -386,22 +482,31 @@ def read_to_end(topic: str, *, seconds: float = 30) -> Iterator[Record]:
 
     Raises InfrastructureFault if the broker gives nothing for `seconds`, KafkaRefused if there is no such topic.
     """
-    group = f"messenger-read-{uuid.uuid4()}"
-    consumer = Consumer(connection_settings() | {"group.id": group, "enable.auto.commit": False}, logger=_librdkafka_log)
+    config = connection_settings() | {
+        "group.id": f"messenger-read-{uuid.uuid4()}",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",  # retention may move the beginning while it is read
+        "enable.partition.eof": True,
+    }
+    consumer = _client(Consumer, config)
     try:
         left = _ranges(consumer, topic, seconds)
         consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in left.items()])
         while left:
             message = consumer.poll(seconds)
-            if message is None or message.error() is not None:
+            error = message.error() if message is not None else None
+            if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                 raise InfrastructureFault(
                     f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} stopped answering; run it again."
                 )
-            record = _record(message)
-            if record.partition in left and record.offset < left[record.partition][1]:
+            _, number = _place(message)
+            end = left.get(number, (0, 0))[1]
+            record = _record(message) if error is None else None
+            if record is not None and record.offset < end:
                 yield record
-            if record.offset + 1 >= left.get(record.partition, (0, 0))[1]:
-                left.pop(record.partition, None)
+            # The last offsets may hold no record: the marker of a transaction, or what compaction took away.
+            if record is None or record.offset + 1 >= end:
+                left.pop(number, None)
     finally:
         consumer.close()
 
@@ -414,14 +519,28 @@ def _ranges(consumer: Consumer, topic: str, seconds: float) -> dict[int, tuple[i
             raise KafkaRefused(f"Topic {topic} cannot be read: {known.error.name()}.")
         ranges = {}
         for number in known.partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
+            low, high = _watermarks(consumer, TopicPartition(topic, number), seconds)
             if low < high:
                 ranges[number] = (low, high)
         return ranges
     except KafkaException as error:
         raise InfrastructureFault(
-            f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} does not answer: start it, or correct KAFKA_BOOTSTRAP_SERVERS."
+            f"Kafka at {settings.KAFKA_BOOTSTRAP_SERVERS} does not answer: "
+            "start it, or correct KAFKA_BOOTSTRAP_SERVERS."
         ) from error
+
+
+def _watermarks(consumer: Consumer, partition: TopicPartition, seconds: float) -> tuple[int, int]:
+    """First and end offset of `partition`. A partition that is just getting a leader is waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=seconds)
+            return low, high
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _record(message: Message) -> Record:

@@ -16,7 +16,11 @@ log = get_logger(__name__)
 
 def listen_parameters() -> dict[str, Any]:
     """Connection parameters of a session that may LISTEN: past a transaction pooler, if there is one."""
-    database = settings.LISTEN_DATABASE
+    return connection_parameters(settings.LISTEN_DATABASE)
+
+
+def connection_parameters(database: dict[str, Any]) -> dict[str, Any]:
+    """What psycopg needs to connect to `database`, an entry of Django's DATABASES."""
     named = {
         "host": database.get("HOST"),
         "port": database.get("PORT"),

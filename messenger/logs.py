@@ -1,6 +1,7 @@
 """Logs: one JSON object a line on standard output, from structlog and the standard library alike."""
 
 import logging
+import re
 import sys
 from typing import Any
 
@@ -15,6 +16,20 @@ def _add_trace(logger: WrappedLogger, method: str, event: EventDict) -> EventDic
         event["trace_id"] = trace.format_trace_id(context.trace_id)
         event["span_id"] = trace.format_span_id(context.span_id)
     return event
+
+
+class HideTokens(logging.Filter):
+    """Takes tokens out of the request lines of the web server: a browser's EventSource can only send them there."""
+
+    _TOKEN = re.compile(r"(access_token=)[^&\s\"]*")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(self._hide(each) for each in record.args)
+        return True
+
+    def _hide(self, value: object) -> object:
+        return self._TOKEN.sub(r"\1hidden", value) if isinstance(value, str) else value
 
 
 def configure(options: dict[str, Any]) -> None:
@@ -54,6 +69,7 @@ def configure(options: dict[str, Any]) -> None:
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers[:] = []
         logging.getLogger(name).propagate = True
+    logging.getLogger("uvicorn.access").addFilter(HideTokens())
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

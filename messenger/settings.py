@@ -19,7 +19,8 @@ DEVELOPMENT_SECRET = "not-a-secret-for-development-only-0123456789abcdef"  # noq
 env = Env(eager=False)
 _problems: list[str] = []
 
-_positive = validate.Range(min=0, min_inclusive=False)
+# Not above what PostgreSQL's timeouts hold, 31 bits of milliseconds.
+_positive = validate.Range(min=0, min_inclusive=False, max=2_147_483)
 _not_negative = validate.Range(min=0)
 
 
@@ -100,7 +101,7 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+# Read from where they are when the process starts: nothing is to be collected before.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 AUTH_PASSWORD_VALIDATORS = [
@@ -137,7 +138,9 @@ def _database(url: str) -> dict[str, Any]:
     return parsed | {
         "OPTIONS": options,
         "DISABLE_SERVER_SIDE_CURSORS": True,
-        "CONN_MAX_AGE": 60,
+        # Under ASGI each request may get a thread of its own: a connection kept for the next one would not be
+        # found again. Workers are not concerned, they keep their connection whatever its age.
+        "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": True,
     }
 
@@ -229,9 +232,25 @@ if PROVISION_RETRY_BACKOFF_FACTOR < 1:
 # --- People online ----------------------------------------------------------------------------------
 
 JWT_ALGORITHM = _text("JWT_ALGORITHM", "HS256", one_of=("HS256", "RS256"))
-JWT_KEY = _text("JWT_KEY", DEVELOPMENT_SECRET if DEVELOPMENT else "")
+# For RS256 the public key in PEM; an environment that holds no line breaks may write them as \\n.
+JWT_KEY = _text("JWT_KEY", DEVELOPMENT_SECRET if DEVELOPMENT else "").replace("\\n", "\n")
 JWT_AUDIENCE = _text("JWT_AUDIENCE", "")
 JWT_ISSUER = _text("JWT_ISSUER", "")
+if not DEVELOPMENT and JWT_KEY == DEVELOPMENT_SECRET:
+    _problems.append("JWT_KEY is the one for development: give production a key of its own.")
+elif JWT_KEY and JWT_ALGORITHM == "HS256" and len(JWT_KEY.encode()) < 32:
+    _problems.append("JWT_KEY is too short for HS256: give it 32 bytes or more.")
+elif JWT_KEY and JWT_ALGORITHM == "RS256" and "PUBLIC KEY" not in JWT_KEY:
+    _problems.append("JWT_KEY is not a public key in PEM, which RS256 needs.")
+
+API_DATABASE_CONNECTIONS = _count("API_DATABASE_CONNECTIONS", 4)
+API_DATABASE_TIMEOUT = _seconds("API_DATABASE_TIMEOUT", 5)
+STREAM_HEARTBEAT = _seconds("STREAM_HEARTBEAT", 15)
+STREAM_SEND_TIMEOUT = _seconds("STREAM_SEND_TIMEOUT", 10)
+# How often the LISTEN session is proven to deliver; one that stays silent for as long is given up.
+STREAM_KEEPALIVE = _seconds("STREAM_KEEPALIVE", 5)
+# Paths that are answered outside of Django, by their ASGI applications: a stream must see its client's pace.
+ASGI_ROUTES = {"/api/v1/stream": "chats.stream_view.stream"}
 
 # --- Logs -------------------------------------------------------------------------------------------
 

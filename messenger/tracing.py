@@ -38,6 +38,13 @@ def context_of(record: Record) -> Context:
     return _propagator.extract({"traceparent": traceparent} if traceparent else {}, context=Context())
 
 
+def traceparent_of(record: Record) -> str | None:
+    """The `traceparent` that came with `record`, for what it gives rise to; None where it has no valid one."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, context=context_of(record))
+    return carrier.get("traceparent")
+
+
 def current_traceparent() -> str | None:
     """The `traceparent` of the span at work, for an outgoing record; None outside of one."""
     carrier: dict[str, str] = {}

@@ -38,7 +38,9 @@ class OutboxMessage(models.Model):
                 condition=Q(published_at=None, parked_at__isnull=False),
             ),
             models.Index(fields=["published_at"], name="ix_outbox_published_at"),
+            models.Index(fields=["aggregate_id"], name="ix_outbox_aggregate"),
         ]
+        permissions = [("publish_again_outboxmessage", "Can publish parked outbox messages again")]
 
     def __str__(self) -> str:
         return f"{self.topic} #{self.id}"
@@ -92,6 +94,7 @@ class DeadLetter(models.Model):
                 condition=Q(resolved_at=None),
             ),
         ]
+        permissions = [("resolve_deadletter", "Can resolve dead letters")]
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}@{self.offset}"

@@ -12,20 +12,21 @@ from messenger.database import unit_of_work
 STEP = 5_000
 """Rows a transaction deletes at the most."""
 
+# ARRAY(…) is worked out once; under IN the planner may run the bounded search again for each row it meets.
 _PRUNE = {
     "processed_messages": """
-DELETE FROM messenger.processed_messages WHERE key IN (
+DELETE FROM messenger.processed_messages WHERE key = ANY(ARRAY(
     SELECT key FROM messenger.processed_messages
      WHERE processed_at < now() - make_interval(days => %s) AND key NOT LIKE 'messenger-lead-ended:%%'
-     LIMIT %s FOR UPDATE SKIP LOCKED)""",
+     LIMIT %s FOR UPDATE SKIP LOCKED))""",
     "outbox_messages": """
-DELETE FROM messenger.outbox_messages WHERE id IN (
+DELETE FROM messenger.outbox_messages WHERE id = ANY(ARRAY(
     SELECT id FROM messenger.outbox_messages
-     WHERE published_at < now() - make_interval(days => %s) LIMIT %s FOR UPDATE SKIP LOCKED)""",
+     WHERE published_at < now() - make_interval(days => %s) LIMIT %s FOR UPDATE SKIP LOCKED))""",
     "dead_letters": """
-DELETE FROM messenger.dead_letters WHERE id IN (
+DELETE FROM messenger.dead_letters WHERE id = ANY(ARRAY(
     SELECT id FROM messenger.dead_letters
-     WHERE resolved_at < now() - make_interval(days => %s) LIMIT %s FOR UPDATE SKIP LOCKED)""",
+     WHERE resolved_at < now() - make_interval(days => %s) LIMIT %s FOR UPDATE SKIP LOCKED))""",
 }
 
 

@@ -89,7 +89,7 @@ class Relay:
         Raises InfrastructureFault if the broker is away.
         """
         published = 0
-        while not self._stopping() and self._may_go_on() and (batch := self._waiting()):
+        while not self._must_end() and (batch := self._waiting()):
             published += self._publish(batch)
         return published
 
@@ -112,9 +112,9 @@ class Relay:
         stuck: set[Lane] = set()
         for wave in waves(batch):
             ready = [row for row in wave if row.lane not in stuck]
-            if not ready or self._stopping() or not self._may_go_on():
+            if not ready or self._must_end():
                 continue
-            reports = self._producer.publish([row.outgoing for row in ready], stopping=self._stopping)
+            reports = self._producer.publish([row.outgoing for row in ready], stopping=self._must_end)
             delivered = [row for row in ready if reports[row.id] is None]
             faults = [(row, fault) for row in ready if (fault := reports[row.id]) is not None]
             stuck |= {row.lane for row, _ in faults if row.outgoing.key is not None}
@@ -122,6 +122,10 @@ class Relay:
             published += len(delivered)
             self._raise_if_away(fault for _, fault in faults)
         return published
+
+    def _must_end(self) -> bool:
+        # Asked all the while reports are awaited: a slow broker must cost neither the lease nor the probe's trust.
+        return self._stopping() or not self._may_go_on()
 
     def _mark(self, delivered: list[Row], faults: list[tuple[Row, Exception]]) -> None:
         with _transaction() as cursor:

@@ -80,7 +80,9 @@ class RelayLoop:
         if self._failures:
             log.info("infrastructure_back", tries=self._failures)
             self._failures = 0
-        self._listener.wait(settings.OUTBOX_POLLING_INTERVAL, self._stop)
+        # However rarely the table is to be polled: a standby looks for the lease within seconds, and the one who
+        # has it shows life before its time is over.
+        self._listener.wait(min(settings.OUTBOX_POLLING_INTERVAL, settings.OUTBOX_LOCK_TTL / 3), self._stop)
 
     def _hold_lease(self) -> bool:
         active = self._lease.try_acquire()

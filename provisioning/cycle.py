@@ -9,16 +9,15 @@ from uuid import UUID
 from django.db.backends.utils import CursorWrapper
 
 from chats.roster_consumer import DEALS
-from messenger import metrics
+from messenger import metrics, tracing
 from messenger.database import forget_connection, rows
-from messenger.faults import Lane, describe, lane_of
+from messenger.faults import Lane, describe, frames, lane_of
 from messenger.lease import Lease
 from messenger.logs import get_logger
-from messenger.tracing import tracer
 from outbox import dead_letters
 from outbox.settlement import read_only
 from provisioning.options import RetryOptions
-from provisioning.retry import Attempt, Result, attempt, due
+from provisioning.retry import Attempt, Result, Run, attempt, due
 
 log = get_logger(__name__)
 
@@ -37,7 +36,7 @@ class Tally:
     retried: int = 0
     failed: int = 0
     passed: list[UUID] = field(default_factory=list)
-    """Rows not to be taken up again in this run: locked by others, or hit by an infrastructure fault."""
+    """Rows not to be taken up again in this run: locked by others, or as they were after a fault."""
 
 
 class Cycle:
@@ -55,37 +54,43 @@ class Cycle:
         """Work until nothing is due. Raises InfrastructureFault if PostgreSQL is away before the first row."""
         started = time.monotonic()
         ((as_of,),) = read_only(lambda cursor: rows(cursor, "SELECT now()"))
+        run = Run(self._run_id, as_of)
         log.info("cycle_started", job_run_id=self._run_id, as_of=as_of.isoformat())
-        with tracer.start_as_current_span("provision retry cycle", attributes={"messenger.job_run_id": self._run_id}):
-            while self._may_go_on() and (batch := self._batch()):
+        with tracing.tracer.start_as_current_span(
+            "provision retry cycle", attributes={"messenger.job_run_id": self._run_id}
+        ):
+            while self._may_go_on() and (batch := self._batch(run)):
                 for row_id in batch:
                     if not self._may_go_on():
                         break
-                    self._row(row_id)
+                    self._row(row_id, run)
         self._completed(started)
         return self._tally
 
     def _may_go_on(self) -> bool:
-        if not self._proceed() or time.monotonic() >= self._deadline:
+        if not self._proceed():
             return False
+        # Before the deadline is looked at: a runner that was frozen past both has something to tell.
         if not self._lease.is_held():
             log.warning("lease_lost", job_run_id=self._run_id, lease=self._lease.name)
             return False
-        return True
+        return time.monotonic() < self._deadline
 
-    def _batch(self) -> list[UUID]:
-        batch = read_only(lambda cursor: due(cursor, self._options, self._tally.passed))
+    def _batch(self, run: Run) -> list[UUID]:
+        batch = read_only(lambda cursor: due(cursor, self._options, run, self._tally.passed))
         if batch:
             log.info("batch_claimed", job_run_id=self._run_id, rows=len(batch))
         return batch
 
-    def _row(self, row_id: UUID) -> None:
-        with tracer.start_as_current_span("provision attempt") as span:
+    def _row(self, row_id: UUID, run: Run) -> None:
+        with tracing.tracer.start_as_current_span("provision attempt") as span:
             try:
-                done = attempt(row_id, self._options, correlation_id=self._run_id)
+                done = attempt(row_id, self._options, run, proceed=self._proceed)
             except Exception as error:
+                span.set_attribute("messenger.outcome", "provision_passed_over")
                 self._pass_over(row_id, error)
                 return
+            span.set_attribute("messenger.outcome", done.result.value)
             if done.deal_id is not None:
                 span.set_attribute("messenger.deal_id", str(done.deal_id))
                 span.set_attribute("messenger.attempts", done.attempts)
@@ -93,15 +98,18 @@ class Cycle:
         self._tell(row_id, done)
 
     def _pass_over(self, row_id: UUID, error: Exception) -> None:
-        """The row is as it was; it has its turn in the next run, so nothing spins."""
-        if lane_of(error) not in (Lane.INFRASTRUCTURE, Lane.TIMEOUT):
-            raise error
+        """The row is as it was; it has its turn in the next run, so nothing spins.
+
+        Not only infrastructure comes here: a row whose very bookkeeping fails must not keep the others from theirs.
+        """
         self._tally.passed.append(row_id)
         forget_connection()
-        metrics.INFRASTRUCTURE_FAULTS.labels("provision-retry").inc()
-        log.warning(
-            "provision_passed_over", job_run_id=self._run_id, provision_id=str(row_id), error_code=describe(error)
-        )
+        fields = {"job_run_id": self._run_id, "provision_id": str(row_id), "error_code": describe(error)}
+        if lane_of(error) in (Lane.INFRASTRUCTURE, Lane.TIMEOUT, Lane.CONFLICT):
+            metrics.INFRASTRUCTURE_FAULTS.labels("provision-retry").inc()
+            log.warning("provision_passed_over", **fields)
+        else:
+            log.error("provision_passed_over", **fields, frames=frames(error))
 
     def _tell(self, row_id: UUID, done: Attempt) -> None:
         if done.result is Result.PASSED:

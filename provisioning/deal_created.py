@@ -8,13 +8,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 
-from chats.contracts import Opening, Origin
+from chats.contracts import Origin
 from chats.deal_contracts import read_deal_created
 from chats.models import ChatKind
+from chats.opening import OpeningBatch
+from chats.reconciliation import Marks
 from chats.reporting import Meters, Reporter
 from chats.roster_consumer import DEALS
 from chats.state import claim_subjects
-from messenger import metrics
+from messenger import metrics, tracing
 from messenger.faults import Lane, lane_of
 from messenger.logs import get_logger
 from messenger.records import Record
@@ -41,20 +43,14 @@ class DealCreatedHandler(Handler):
     def handle(self, cursor: CursorWrapper, records: Sequence[Record]) -> Verdict:
         """Write the intents of a batch and make their first attempt."""
         wanted, refusals = read_each(records, read_deal_created, group=self.group)
-        known = processed.known(cursor, (origin.key for origin, _ in wanted))
-        fresh = [(origin, opening) for origin, opening in wanted if origin.key not in known]
-        claim_subjects(cursor, ChatKind.DEAL, {opening.subject_id for _, opening in fresh})
-        new = self._write(cursor, fresh)
+        batch = OpeningBatch(wanted, Marks(processed.known(cursor, (origin.key for origin, _ in wanted))))
+        openings = batch.take()
+        claim_subjects(cursor, ChatKind.DEAL, batch.first)
+        new = [_with_origin(intent, batch.first[intent.deal_id]) for intent in intents.write(cursor, openings)]
         done, failed = self._attempt(cursor, new)
-        processed.mark(cursor, {origin.key: origin.digest for origin, _ in fresh})
-        report = partial(self._report, records, wanted, new, done, failed)
+        processed.mark(cursor, batch.marks.new)
+        report = partial(self._report, records, batch, {intent.deal_id for intent in new}, done, failed)
         return Verdict(refusals + done.refusals, report=report)
-
-    @staticmethod
-    def _write(cursor: CursorWrapper, fresh: Sequence[tuple[Origin, Opening]]) -> list[Intent]:
-        correlation = {opening.subject_id: origin.correlation_id for origin, opening in reversed(fresh)}
-        written = intents.write(cursor, [opening for _, opening in fresh])
-        return [replace(intent, correlation_id=correlation[intent.deal_id]) for intent in written]
 
     def _attempt(self, cursor: CursorWrapper, new: Sequence[Intent]) -> tuple[Provisioned, dict[UUID, Failure]]:
         """Attempt all of `new` at once; if that is refused, each by itself, so that one fails alone."""
@@ -105,32 +101,41 @@ class DealCreatedHandler(Handler):
     def _report(
         self,
         records: Sequence[Record],
-        wanted: Sequence[tuple[Origin, Opening]],
-        new: Sequence[Intent],
+        batch: OpeningBatch,
+        new: set[UUID],
         done: Provisioned,
         failed: dict[UUID, Failure],
         started: float,
     ) -> None:
         reporter = Reporter(self.group, ChatKind.DEAL, Meters())
         reporter.consumed(records, started)
-        unseen = {intent.deal_id for intent in new}
-        for origin, opening in wanted:
+        for origin, opening in batch.wanted:
             deal = opening.subject_id
-            failure = failed.get(deal)
-            outcome = (
-                "skipped_duplicate" if deal not in unseen else "provision_retry" if failure else "chat_provisioned"
-            )
-            unseen.discard(deal)
+            is_new = deal in new and batch.first[deal] is origin
+            failure = failed.get(deal) if is_new else None
+            outcome = "skipped_duplicate" if not is_new else "provision_retry" if failure else "chat_provisioned"
             metrics.CONSUMED.labels(self.group, outcome).inc()
             fields = reporter.fields(origin, deal, done.chats.get(deal))
             reporter.mismatch(origin, fields)
-            if failure is not None:
-                fields |= {"attempts": 0, "error_code": failure.code}
-            log.info(outcome, **fields)
+            if batch.reused(origin):
+                reporter.id_reused(fields)
+            if is_new:
+                reporter.roster_warnings(opening, fields)
+                fields |= {"attempts": 0}
+            if failure is None:
+                log.info(outcome, **fields)
+            else:
+                log.warning(outcome, **fields, error_code=failure.code)
             reporter.span(origin, outcome, deal, started)
         for each in done.waiting:
             DEALS.reporter.settled(each, started)
 
 
+def _with_origin(intent: Intent, origin: Origin) -> Intent:
+    return replace(intent, correlation_id=origin.correlation_id, traceparent=tracing.traceparent_of(origin.record))
+
+
 def _ready(intent: Intent, chat_id: UUID) -> events.DealChatStatusChanged:
-    return events.DealChatStatusChanged(intent.deal_id, chat_id, ProvisionStatus.READY, intent.correlation_id)
+    return events.DealChatStatusChanged(
+        intent.deal_id, chat_id, ProvisionStatus.READY, intent.correlation_id, intent.traceparent
+    )

@@ -27,6 +27,8 @@ class DealChatStatusChanged:
     chat_id: UUID | None
     status: ProvisionStatus
     correlation_id: str | None = None
+    traceparent: str | None = None
+    """Where it belongs in a trace; None for the span at work."""
 
 
 def publish(cursor: CursorWrapper, events: Sequence[DealChatStatusChanged]) -> None:
@@ -56,18 +58,18 @@ def _message(event: DealChatStatusChanged, occurred_at: str) -> Message:
         topic=DEAL_CHAT_STATUS_CHANGED.name,
         key=str(event.deal_id).encode(),
         value=json.dumps(envelope, ensure_ascii=False).encode(),
-        headers=_headers(message_id, event.correlation_id),
+        headers=_headers(message_id, event),
         aggregate_type=AGGREGATE_TYPE,
         aggregate_id=str(event.deal_id),
         message_id=message_id,
     )
 
 
-def _headers(message_id: UUID, correlation_id: str | None) -> Headers:
+def _headers(message_id: UUID, event: DealChatStatusChanged) -> Headers:
     named = {
         "message-id": str(message_id),
         "contract-version": str(CONTRACT_VERSION),
-        "correlation-id": correlation_id,
-        "traceparent": tracing.current_traceparent(),
+        "correlation-id": event.correlation_id,
+        "traceparent": event.traceparent or tracing.current_traceparent(),
     }
     return tuple((name, value.encode()) for name, value in named.items() if value is not None)

@@ -14,10 +14,12 @@ from messenger.database import rows
 from messenger.faults import LostRace
 from provisioning.models import ProvisionStatus
 
-# RETURNING a row of one's own insert only: a second deal-created of a deal is a no-op (ux_dcp_deal).
+# RETURNING a row of one's own insert only: a second deal-created of a deal is a no-op (ux_dcp_deal). The stamps are of
+# the transaction, as those of a later change: the columns' defaults are of the statement, after it.
 _WRITE = """
-INSERT INTO messenger.deal_chat_provisions (id, deal_id, title, project_id, deal_tenant_id)
-SELECT gen_random_uuid(), row.*
+INSERT INTO messenger.deal_chat_provisions
+       (id, deal_id, title, project_id, deal_tenant_id, next_attempt_at, created_at, updated_at)
+SELECT gen_random_uuid(), row.*, now(), now(), now()
   FROM unnest(%s::uuid[], %s::varchar[], %s::uuid[], %s::uuid[]) AS row(deal_id, title, project_id, deal_tenant_id)
 ON CONFLICT ON CONSTRAINT ux_dcp_deal DO NOTHING
 RETURNING id, deal_id, title, project_id, deal_tenant_id, status, attempts, row_version, created_at
@@ -54,6 +56,8 @@ class Intent:
     created_at: datetime
     members: Roster
     correlation_id: str | None = None
+    traceparent: str | None = None
+    """Of the record this intent came with; None where the span at work says it."""
 
     @property
     def opening(self) -> Opening:

@@ -8,8 +8,9 @@ The row's lock lives until the commit, and there is no network call inside: the 
 * infrastructure: everything rolls back, the row is as it was before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
@@ -33,12 +34,13 @@ MAX_TRIES = 3
 """How often a conflict is tried at once before it counts as a failed attempt."""
 
 # What may be taken up: waiting rows with attempts left, and rows stuck in Provisioning whatever their attempts, so
-# that an exhausted one is terminalised rather than forgotten. Time is the database's (design: now()).
+# that an exhausted one is terminalised rather than forgotten. AsOf stands still for a whole run: a row that was
+# attempted in it is scheduled after it, and so waits for the next run however short the backoff.
 _DUE = """
 SELECT id FROM messenger.deal_chat_provisions
- WHERE next_attempt_at <= now() AND id <> ALL(%s::uuid[])
+ WHERE next_attempt_at <= %s AND id <> ALL(%s::uuid[])
    AND (status = 'Failed' AND attempts < %s
-        OR status = 'Provisioning' AND updated_at <= now() - make_interval(secs => %s))
+        OR status = 'Provisioning' AND updated_at <= %s - make_interval(secs => %s))
  ORDER BY next_attempt_at LIMIT %s
 """
 # SKIP LOCKED passes over a row that a second runner or the deal-created consumer has at this moment; the predicate
@@ -46,11 +48,19 @@ SELECT id FROM messenger.deal_chat_provisions
 _CLAIM = """
 SELECT id, deal_id, title, project_id, deal_tenant_id, status, attempts, row_version, created_at
   FROM messenger.deal_chat_provisions
- WHERE id = %s AND next_attempt_at <= now()
+ WHERE id = %s AND next_attempt_at <= %s
    AND (status = 'Failed' AND attempts < %s
-        OR status = 'Provisioning' AND updated_at <= now() - make_interval(secs => %s))
+        OR status = 'Provisioning' AND updated_at <= %s - make_interval(secs => %s))
    FOR UPDATE SKIP LOCKED
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the job: its id (jobRunId), and AsOf, the time of the database when it began."""
+
+    id: str
+    as_of: datetime
 
 
 class Result(StrEnum):
@@ -77,32 +87,33 @@ class Attempt:
     buried: Sequence[Refusal] = ()
 
 
-def due(cursor: CursorWrapper, options: RetryOptions, passed: Sequence[UUID]) -> list[UUID]:
+def due(cursor: CursorWrapper, options: RetryOptions, run: Run, passed: Sequence[UUID]) -> list[UUID]:
     """The next rows to take up, most overdue first, without those already `passed` over in this run."""
-    found = rows(cursor, _DUE, [list(passed), options.max_attempts, options.stuck_after, options.batch_size])
-    return [row[0] for row in found]
+    parameters = [run.as_of, list(passed), options.max_attempts, run.as_of, options.stuck_after, options.batch_size]
+    return [row[0] for row in rows(cursor, _DUE, parameters)]
 
 
-def attempt(row_id: UUID, options: RetryOptions, *, correlation_id: str) -> Attempt:
+def attempt(row_id: UUID, options: RetryOptions, run: Run, *, proceed: Callable[[], bool] = lambda: True) -> Attempt:
     """Attempt one row in a transaction of its own.
 
-    A conflict is tried again at once; at last it counts as a failed attempt. Infrastructure faults pass up, with
-    the row untouched, and so does a lock or statement timeout after the last try.
+    A conflict is tried again at once, unless `proceed()` says that the job is to stop; at last it counts as a
+    failed attempt. Infrastructure faults pass up, with the row untouched, and so does a lock or statement timeout
+    after the last try.
     """
     for tries in range(1, MAX_TRIES + 1):
         try:
             with unit_of_work(
                 lock_timeout=settings.CONSUMER_LOCK_TIMEOUT, statement_timeout=settings.CONSUMER_STATEMENT_TIMEOUT
             ) as cursor:
-                return _attempt(cursor, row_id, options, correlation_id, last=tries == MAX_TRIES)
+                return _attempt(cursor, row_id, options, run, last=tries == MAX_TRIES)
         except Exception as error:
-            if tries == MAX_TRIES or lane_of(error) not in (Lane.CONFLICT, Lane.TIMEOUT):
+            if tries == MAX_TRIES or lane_of(error) not in (Lane.CONFLICT, Lane.TIMEOUT) or not proceed():
                 raise
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-def _attempt(cursor: CursorWrapper, row_id: UUID, options: RetryOptions, correlation_id: str, *, last: bool) -> Attempt:
-    intent = _claim(cursor, row_id, options, correlation_id)
+def _attempt(cursor: CursorWrapper, row_id: UUID, options: RetryOptions, run: Run, *, last: bool) -> Attempt:
+    intent = _claim(cursor, row_id, options, run)
     if intent is None:
         return Attempt(Result.PASSED)
     if intent.attempts >= options.max_attempts:
@@ -120,11 +131,11 @@ def _attempt(cursor: CursorWrapper, row_id: UUID, options: RetryOptions, correla
         return _refused(cursor, intent, attempts, options, Failure.of(error))
 
 
-def _claim(cursor: CursorWrapper, row_id: UUID, options: RetryOptions, correlation_id: str) -> Intent | None:
-    found = rows(cursor, _CLAIM, [row_id, options.max_attempts, options.stuck_after])
+def _claim(cursor: CursorWrapper, row_id: UUID, options: RetryOptions, run: Run) -> Intent | None:
+    found = rows(cursor, _CLAIM, [row_id, run.as_of, options.max_attempts, run.as_of, options.stuck_after])
     if not found:
         return None
-    intent = intent_of(found[0], members_of(cursor, row_id), correlation_id=correlation_id)
+    intent = intent_of(found[0], members_of(cursor, row_id), correlation_id=run.id)
     claim_subjects(cursor, ChatKind.DEAL, [intent.deal_id])
     return intent
 

@@ -11,7 +11,7 @@ from messenger.health import Heartbeat
 from messenger.lease import Lease
 from messenger.logs import get_logger
 from messenger.shutdown import StopSignal
-from provisioning.cycle import Cycle, Tally
+from provisioning.cycle import Cycle, Tally, measure
 from provisioning.options import RetryOptions
 
 log = get_logger(__name__)
@@ -46,6 +46,8 @@ class RetryJob:
             with self._lease:
                 if not self._lease.try_acquire():
                     log.info("cycle_skipped", lease=LEASE)
+                    # What the gauges tell is of the table: those of a runner that stands by must not stay behind.
+                    measure(self._options)
                     return None
                 return Cycle(self._options, self._lease, proceed=self._proceed).run()
         except (DatabaseError, InterfaceError) as error:

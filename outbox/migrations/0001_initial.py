@@ -11,8 +11,12 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # Every table of the service lives in this schema; Django's own stay where the role's search_path says.
-        migrations.RunSQL("CREATE SCHEMA IF NOT EXISTS messenger", "DROP SCHEMA IF EXISTS messenger"),
+        # Every table of the service lives in this schema; Django's own stay where the role's search_path says, which
+        # for a role named messenger is this schema: they keep it alive on the way back.
+        migrations.RunSQL(
+            "CREATE SCHEMA IF NOT EXISTS messenger",
+            "DO $$ BEGIN DROP SCHEMA IF EXISTS messenger; EXCEPTION WHEN dependent_objects_still_exist THEN NULL; END $$",
+        ),
         migrations.CreateModel(
             name='DeadLetter',
             fields=[
@@ -33,6 +37,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': '"messenger"."dead_letters"',
+                'permissions': [('resolve_deadletter', 'Can resolve dead letters')],
                 'indexes': [models.Index(condition=models.Q(('resolved_at', None)), fields=['consumer_group', 'first_seen_at'], name='ix_dead_letters_open')],
                 'constraints': [models.UniqueConstraint(fields=('consumer_group', 'topic', 'partition', 'offset'), name='ux_dead_letters_source')],
             },
@@ -56,7 +61,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': '"messenger"."outbox_messages"',
-                'indexes': [models.Index(condition=models.Q(('published_at', None)), fields=['id'], name='ix_outbox_unpublished'), models.Index(condition=models.Q(('parked_at__isnull', False), ('published_at', None)), fields=['topic', 'key'], name='ix_outbox_parked'), models.Index(fields=['published_at'], name='ix_outbox_published_at')],
+                'permissions': [('publish_again_outboxmessage', 'Can publish parked outbox messages again')],
+                'indexes': [models.Index(condition=models.Q(('published_at', None)), fields=['id'], name='ix_outbox_unpublished'), models.Index(condition=models.Q(('parked_at__isnull', False), ('published_at', None)), fields=['topic', 'key'], name='ix_outbox_parked'), models.Index(fields=['published_at'], name='ix_outbox_published_at'), models.Index(fields=['aggregate_id'], name='ix_outbox_aggregate')],
                 'constraints': [models.UniqueConstraint(fields=('message_id',), name='ux_outbox_message_id'), models.CheckConstraint(condition=models.Q(('attempts__gte', 0)), name='ck_outbox_attempts')],
             },
         ),

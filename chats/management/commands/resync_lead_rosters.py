@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 
 from chats.resync import Difference, Verdict, read_newest, resync
+from chats.roster import Seat
 from messenger.envelope import parse_guid
 from messenger.faults import MessengerError, describe
 from messenger.kafka import read_to_end
@@ -52,15 +53,18 @@ class Command(BaseCommand):
         snapshot, changes = difference.snapshot, difference.changes
         if difference.verdict is Verdict.EQUAL:
             return
-        self.stdout.write(f"lead {snapshot.subject_id} v{snapshot.version}: {difference.verdict.value}")
+        here = "" if difference.version is None else f" (the chat is at v{difference.version})"
+        self.stdout.write(f"lead {snapshot.subject_id} v{snapshot.version}: {difference.verdict.value}{here}")
         if changes is None:
             return
         for user, seat in sorted(changes.joined.items()):
-            self.stdout.write(f"  + {user} {seat.role.value}")
+            self.stdout.write(f"  + {user} {_named(seat)}")
         for user, seat in sorted(changes.left.items()):
-            self.stdout.write(f"  - {user} {seat.role.value}")
+            self.stdout.write(f"  - {user} {_named(seat)}")
         for user, (before, after) in sorted(changes.reroled.items()):
-            self.stdout.write(f"  ~ {user} {before.role.value} -> {after.role.value}")
+            self.stdout.write(f"  ~ {user} {_named(before)} -> {_named(after)}")
+        for user, seat in sorted(changes.relabelled.items()):
+            self.stdout.write(f"  ~ {user} {_named(seat)}")
 
     def _sum_up(self, records: int, unreadable: int, counts: Counter[Verdict], *, dry_run: bool) -> None:
         changed = "would be changed" if dry_run else "changed"
@@ -69,3 +73,8 @@ class Command(BaseCommand):
             f"{counts[Verdict.DIFFERENT]} {changed}, {counts[Verdict.EQUAL]} equal, "
             f"{counts[Verdict.OLDER]} newer here, {counts[Verdict.NO_CHAT]} without a chat"
         )
+
+
+def _named(seat: Seat) -> str:
+    # A role this service does not know came from outside: its letters must not steer a terminal.
+    return seat.role.value if seat.raw is None else f"{seat.role.value} ({seat.raw!r} in crm)"

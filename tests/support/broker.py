@@ -3,11 +3,19 @@
 import uuid
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from messenger.records import Record
 from messenger.topics import Topic
+from tests.support.waiting import wait_until
 
 HeaderList = Sequence[tuple[str, bytes | None]]
 
@@ -58,8 +66,7 @@ class Broker:
         name = self.name(topic)
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"test-{uuid.uuid4()}"})
         try:
-            partitions = list(consumer.list_topics(name, 10).topics[name].partitions)
-            ends = {number: consumer.get_watermark_offsets(TopicPartition(name, number), 10) for number in partitions}
+            ends = _watermarks(consumer, name)
             consumer.assign([TopicPartition(name, number, low) for number, (low, _) in ends.items()])
             wanted = sum(high - low for low, high in ends.values())
             found: list[Record] = []
@@ -71,8 +78,8 @@ class Broker:
                             message.topic() or "",
                             message.partition() or 0,
                             message.offset() or 0,
-                            message.key(),  # type: ignore[arg-type]
-                            message.value(),  # type: ignore[arg-type]
+                            message.key(),
+                            message.value(),
                             tuple(message.headers() or ()),  # type: ignore[arg-type]
                         )
                     )
@@ -85,20 +92,42 @@ class Broker:
         name = self.name(topic)
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"test-{uuid.uuid4()}"})
         try:
-            numbers = list(consumer.list_topics(name, 10).topics[name].partitions)
-            return {number: consumer.get_watermark_offsets(TopicPartition(name, number), 10)[1] for number in numbers}
+            return {number: end for number, (_, end) in _watermarks(consumer, name).items()}
         finally:
             consumer.close()
 
     def committed(self, topic: Topic) -> dict[int, int]:
         """Committed offset by partition of the topic's consumer group (0 where none)."""
-        name = self.name(topic)
-        places = [TopicPartition(name, number) for number in self.ends(topic)]
-        request = ConsumerGroupTopicPartitions(topic.group, places)
-        (future,) = self.admin.list_consumer_group_offsets([request]).values()
-        return {each.partition: max(0, each.offset) for each in future.result().topic_partitions}
+        return {number: max(0, offset) for number, (offset, _) in self.offsets(topic).items()}
 
     def lag(self, topic: Topic) -> int:
         """Records of the topic that its group has not committed yet."""
-        committed = self.committed(topic)
-        return sum(end - committed.get(number, 0) for number, end in self.ends(topic).items())
+        return sum(end - max(0, offset) for offset, end in self.offsets(topic).values())
+
+    def offsets(self, topic: Topic) -> dict[int, tuple[int, int]]:
+        """Committed offset of the topic's consumer group (negative where none) and end offset, by partition."""
+        assert topic.group is not None, "a topic this service consumes"
+        name = self.name(topic)
+        # A consumer that never joins: the admin client crashes on a coordinator that is still loading.
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": topic.group})
+        try:
+            ends = {number: end for number, (_, end) in _watermarks(consumer, name).items()}
+            places = consumer.committed([TopicPartition(name, number) for number in ends], timeout=30)
+            return {each.partition: (each.offset, ends[each.partition]) for each in places}
+        finally:
+            consumer.close()
+
+
+def _watermarks(consumer: Consumer, name: str) -> dict[int, tuple[int, int]]:
+    """First and end offset by partition; of a topic just made, once all of its partitions have their leaders."""
+
+    def ask() -> dict[int, tuple[int, int]]:
+        numbers = list(consumer.list_topics(name, 10).topics[name].partitions)
+        try:
+            return {number: consumer.get_watermark_offsets(TopicPartition(name, number), 10) for number in numbers}
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+                raise
+            return {}
+
+    return wait_until(ask, what=f"leaders of {name}")

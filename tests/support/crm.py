@@ -65,6 +65,36 @@ def lead_participants(
     return envelope(body, aggregate=("Lead", lead), **changes)
 
 
+def deal_created(deal: str, roster: Mapping[str, str], *, title: str = "Deal", **changes: Any) -> dict[str, Any]:
+    """`deal-created`."""
+    payload = {"DealId": deal, "Title": title, "Members": members(roster)}
+    return envelope(payload, aggregate=("Deal", deal), **changes)
+
+
+def deal_members(deal: str, version: Any, roster: Mapping[str, str], **changes: Any) -> dict[str, Any]:
+    """`deal-members-changed`."""
+    body = {
+        "DealId": deal,
+        "ActiveMembers": members(roster),
+        "Members": [],
+        "Version": version,
+        "ChangedAt": MOMENT,
+    }
+    return envelope(body, aggregate=("Deal", deal), **changes)
+
+
+def lead_terminated(lead: str, status: str = "Archived", *, at: str = MOMENT, **changes: Any) -> dict[str, Any]:
+    """`lead-terminated`."""
+    payload = {"LeadId": lead, "Status": status, "OccurredAt": at}
+    return envelope(payload, aggregate=("Lead", lead), **changes)
+
+
+def user_changed(user: str, name: Any, *, at: str = MOMENT, **changes: Any) -> dict[str, Any]:
+    """`user-changed`, as of `at`."""
+    payload = {"UserId": user, "DisplayName": name}
+    return envelope(payload, aggregate=("User", user), **({"OccurredAt": at} | changes))
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     """The bytes of a message."""
     return json.dumps(message, ensure_ascii=False).encode()

@@ -1,7 +1,7 @@
 """Loaded before Django's settings are read: brings a real PostgreSQL to every test run."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -13,7 +13,28 @@ os.environ.setdefault("INFRASTRUCTURE_BACKOFF_BASE", "0.1")
 os.environ.setdefault("INFRASTRUCTURE_BACKOFF_CAP", "0.5")
 os.environ.setdefault("CONSUMER_DLQ_BUDGET", "100000")
 
+PROGRAMS = ("browser", "pgbouncer")
+"""Markers of tests that need a program which no Python package brings; they are skipped where it is missing."""
+
 _servers: list[EmbeddedPostgres] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--require-all`, for CI: there the programs are installed, and a skipped test would hide that one is not."""
+    parser.addoption("--require-all", action="store_true", help=f"do not skip tests marked {' or '.join(PROGRAMS)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under `--require-all`, a skipped test that needs a program has failed."""
+    report = yield
+    needs_program = any(item.get_closest_marker(name) for name in PROGRAMS)
+    skipped = report.skipped and not hasattr(report, "wasxfail")  # pytest reports an expected failure as a skip
+    if skipped and needs_program and item.config.getoption("require_all"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"--require-all, but this test was skipped. {reason}"
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,0 +1,125 @@
+"""Trial 14: SIGTERM in every state of a consumer. Exit 0 in time, group left, offsets as the database, nothing left."""
+
+import signal
+import time
+
+import pytest
+
+from demo.servers import EmbeddedKafka
+from messenger.kafka import CLOSE_SECONDS
+from messenger.topics import LEAD_PARTICIPANTS_CHANGED as TOPIC
+from outbox.models import DeadLetter
+from tests.support import crm
+from tests.support.broker import Broker
+from tests.support.consumers import COMMAND, LOCK_CHAT, Start, send, wait_applied, wait_no_lag
+from tests.support.groups import members, wait_for_members
+from tests.support.leads import open_chat, version_of
+from tests.support.own_servers import OwnPostgres
+from tests.support.races import holding, wait_for_blocked
+from tests.support.sessions import check_nothing_left, named_url, waiting
+from tests.support.triggers import trigger
+from tests.support.waiting import wait_until
+from tests.support.workers import Worker
+
+ANNA, BORIS = crm.new_id(), crm.new_id()
+NAME = "trial-14"
+IN_TIME = 25.0
+"""Seconds; a supervisor gives 30 before it kills."""
+
+
+@pytest.fixture
+def lead(tables: None) -> str:
+    """A lead with a chat."""
+    lead = crm.new_id()
+    open_chat(lead, {ANNA: "Executor"})
+    return lead
+
+
+def check_stopped(worker: Worker, broker: Broker) -> None:
+    """It ended by itself, in good order: the group is left at once, not when a session runs out."""
+    assert worker.wait(seconds=IN_TIME) == 0
+    ended = time.monotonic()
+    wait_until(lambda: not members(broker, TOPIC), what="the group is left")
+    assert time.monotonic() - ended < 2.5
+    assert "Traceback" not in worker.output
+    check_nothing_left(NAME)
+
+
+@pytest.mark.parametrize(("protocol", "number"), [("consumer", signal.SIGTERM), ("classic", signal.SIGINT)])
+def test_idle(consume: Start, broker: Broker, lead: str, protocol: str, number: signal.Signals) -> None:
+    worker = consume(protocol, DATABASE_URL=named_url(NAME))
+    send(broker, lead, 1, {BORIS: "Executor"})
+    wait_applied(lead, 1)
+    worker.signal(number)
+    check_stopped(worker, broker)
+    assert broker.lag(TOPIC) == 0
+
+
+def test_inside_a_transaction(consume: Start, broker: Broker, lead: str) -> None:
+    """What is under way is finished, and committed on both sides; what comes behind it is left alone."""
+    worker = consume(DATABASE_URL=named_url(NAME), CONSUMER_BATCH_SIZE="1")
+    with trigger("chat_events", "BEFORE INSERT", "IF NEW.type = 'ParticipantLeft' THEN PERFORM pg_sleep(1.5); END IF;"):
+        for version, user in ((1, BORIS), (2, ANNA)):
+            send(broker, lead, version, {user: "Executor"}, partition=0)
+        wait_until(lambda: waiting(NAME, "PgSleep"), what="the transaction is under way")
+        worker.signal(signal.SIGTERM)
+        check_stopped(worker, broker)
+    assert version_of(lead) == broker.committed(TOPIC)[0] == 1
+
+
+def test_inside_a_transaction_that_cannot_go_on(consume: Start, broker: Broker, lead: str) -> None:
+    """And asked more than once, as impatient people do."""
+    worker = consume(DATABASE_URL=named_url(NAME), CONSUMER_LOCK_TIMEOUT="2")
+    with holding(LOCK_CHAT, lead):
+        send(broker, lead, 1, {BORIS: "Executor"})
+        wait_for_blocked(1)
+        for _ in range(3):
+            worker.signal(signal.SIGTERM)
+        check_stopped(worker, broker)
+    assert version_of(lead) is None
+    assert broker.lag(TOPIC) == 1
+    assert not DeadLetter.objects.exists()
+
+
+def test_in_a_backoff_of_a_minute(consume: Start, broker: Broker, own_postgres: OwnPostgres) -> None:
+    (lead,) = own_postgres.open_chats(1)
+    env = {"INFRASTRUCTURE_BACKOFF_BASE": "60", "INFRASTRUCTURE_BACKOFF_CAP": "60"}
+    worker = consume(DATABASE_URL=own_postgres.url, **env)
+    wait_for_members(broker, TOPIC, 1)
+    own_postgres.server.stop()
+    send(broker, lead, 1, {BORIS: "Executor"})
+    assert worker.wait_for("infrastructure_away")["delay_s"] >= 60
+    worker.signal(signal.SIGTERM)
+    check_stopped(worker, broker)
+    assert broker.lag(TOPIC) == 1
+
+
+class TestBrokerAway:
+    """Nobody can be told; the process ends all the same, and what it could not commit comes again as a duplicate."""
+
+    @pytest.fixture
+    def kafka_servers(self, own_kafka: EmbeddedKafka) -> str:
+        """The broker that this class stops."""
+        return own_kafka.bootstrap_servers
+
+    @pytest.mark.parametrize(("protocol", "how"), [("consumer", "freeze"), ("classic", "kill")])
+    def test_it_ends(
+        self, start: Start, broker: Broker, own_kafka: EmbeddedKafka, lead: str, protocol: str, how: str
+    ) -> None:
+        env = {"KAFKA_GROUP_PROTOCOL": protocol, "CONSUMER_SESSION_TIMEOUT": "3", "DATABASE_URL": named_url(NAME)}
+        worker = start(COMMAND, **env)
+        with holding(LOCK_CHAT, lead):
+            send(broker, lead, 1, {BORIS: "Executor"})
+            wait_for_blocked(1)
+            getattr(own_kafka, how)()
+        wait_applied(lead, 1)
+        worker.signal(signal.SIGTERM)
+        # The last commit and leaving are each given their time, no more.
+        assert worker.wait(seconds=2 * CLOSE_SECONDS + 15) == 0
+        assert "Traceback" not in worker.output
+        check_nothing_left(NAME)
+        own_kafka.thaw()
+        own_kafka.start()
+        again = start(COMMAND, **env)
+        wait_no_lag(broker)
+        assert not again.find("synced")

@@ -6,11 +6,12 @@ ARGS ?=
 BIN := $(CURDIR)/.venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock clean environment
+.PHONY: help demo test bench lint lock clean environment
 
 help:
 	@echo 'make demo   the whole service on its own PostgreSQL and Kafka, with a simulated crm (Ctrl-C stops it)'
 	@echo 'make test   the whole test suite, on servers of the same kind'
+	@echo 'make bench  how many times faster a batch is than one transaction an event'
 	@echo 'make lint   format, lint, types, import contracts, migrations'
 	@echo 'make lock   bring the locks up to pyproject.toml (needs uv; ARGS=--upgrade takes newer versions)'
 	@echo 'make clean  remove the virtual environment and every cache in this folder'
@@ -21,6 +22,9 @@ demo: environment
 
 test: environment
 	@"$(BIN)/python" -m pytest $(ARGS)
+
+bench: environment
+	@"$(BIN)/python" -m tests.bench.roster_throughput
 
 lint: export MESSENGER_ENVIRONMENT = development
 lint: environment

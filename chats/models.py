@@ -85,7 +85,8 @@ class Participant(models.Model):
             models.CheckConstraint(condition=Q(role__in=[role.value for role in Role]), name="ck_participants_role"),
         ]
         indexes = [
-            models.Index(fields=["user_id", "chat"], name="ix_participants_user", condition=Q(removed_at=None)),
+            # Former participations too: a stream that comes back has to hear of chats it lost.
+            models.Index(fields=["user_id", "chat"], name="ix_participants_user"),
         ]
 
     def __str__(self) -> str:

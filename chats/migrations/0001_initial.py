@@ -120,7 +120,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': '"messenger"."participants"',
-                'indexes': [models.Index(condition=models.Q(('removed_at', None)), fields=['user_id', 'chat'], name='ix_participants_user')],
+                'indexes': [models.Index(fields=['user_id', 'chat'], name='ix_participants_user')],
                 'constraints': [models.UniqueConstraint(fields=('chat', 'user_id'), name='ux_participants_chat_user'), models.CheckConstraint(condition=models.Q(('role__in', ['Executor', 'Responsible', 'CoAgent', 'Assistant', 'Lawyer', 'InvestorPrimary', 'InvestorSecondary', 'Guest'])), name='ck_participants_role')],
             },
         ),

@@ -1,5 +1,8 @@
 """The yardstick of the benchmark: a consumer that does one ORM transaction an event, as one would first write it."""
 
+from datetime import datetime
+from uuid import UUID
+
 from django.db import transaction
 
 from chats.contracts import read_lead_participants
@@ -24,11 +27,12 @@ def apply_one(record: Record) -> None:
                 each.save()
                 _note(chat, "ParticipantLeft", user, None, each.role, snapshot.changed_at)
         for user, seat in snapshot.target.items():
-            each = known.get(user)
-            if each is None:
+            if user not in known:
                 Participant.objects.create(chat=chat, user_id=user, role=seat.role.value, joined_at=snapshot.changed_at)
                 _note(chat, "ParticipantJoined", user, seat.role.value, None, snapshot.changed_at)
-            elif each.removed_at is not None:
+                continue
+            each = known[user]
+            if each.removed_at is not None:
                 each.removed_at, each.role, each.joined_at = None, seat.role.value, snapshot.changed_at
                 each.save()
                 _note(chat, "ParticipantJoined", user, seat.role.value, None, snapshot.changed_at)
@@ -41,7 +45,7 @@ def apply_one(record: Record) -> None:
         ProcessedMessage.objects.create(key=snapshot.origin.key, digest=snapshot.origin.digest)
 
 
-def _note(chat: Chat, kind: str, user: object, role: str | None, previous: str | None, at: object) -> None:
+def _note(chat: Chat, kind: str, user: UUID, role: str | None, previous: str | None, at: datetime) -> None:
     chat.last_seq += 1
     ChatEvent.objects.create(
         chat=chat, seq=chat.last_seq, type=kind, user_id=user, role=role, previous_role=previous, occurred_at=at

@@ -90,9 +90,16 @@ def test_every_kind_of_action_happens_soon(seed: int) -> None:
         "Notary",
         "second time",
         "too late",
+        "is lost",
+        "late creation",
+        "no value",
+        "no JSON",
+        "empty roster",
+        "version",
         "new deal",
+        "fails at first",
+        "ends",
     )
-    words += ("is lost", "late creation", "no value", "no JSON", "empty roster", "version", "fails at first", "ends")
     for words_of_kind in words:
         assert any(words_of_kind in delivery.story for delivery in sent), words_of_kind
     assert len(ACTIONS) == len({type(action) for action in ACTIONS}) == 18

@@ -1,4 +1,4 @@
-"""Whatever the schemas of `docs/contracts` accept, the code reads; whatever they refuse, it refuses by the same code."""
+"""What the schemas of `docs/contracts` accept is read; what they refuse is refused, by the same error code."""
 
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone

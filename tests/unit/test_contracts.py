@@ -27,6 +27,8 @@ from tests.support.contracts import (
     document,
     examples,
     load,
+    nodes,
+    read_verdict,
     schemas,
     validator,
     verdict,

@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Each worker of the tests has servers of its own, unless the environment names some.
+WORKERS ?= $(if $(DATABASE_URL)$(KAFKA_BOOTSTRAP_SERVERS),0,2)
 BIN := $(CURDIR)/.venv/bin
 
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ demo: environment
 	@exec "$(BIN)/python" demo/servers/tied_exec.py $$PPID 15 - - "$(BIN)/python" manage.py demo $(ARGS)
 
 test: environment
-	@"$(BIN)/python" -m pytest $(ARGS)
+	@"$(BIN)/python" -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 bench: environment
 	@"$(BIN)/python" -m tests.bench.roster_throughput

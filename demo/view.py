@@ -1,11 +1,12 @@
 """What a person sees while it runs: a live table on a terminal, plain lines elsewhere."""
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -37,9 +38,10 @@ _STYLES = {
     Outcome.PARKED: "yellow",
     Outcome.DEAD: "red",
 }
-_FIXED_LINES = 14
-"""All that is neither a topic nor a record: what is above, between and below."""
+_HEAD_LINES = 5
+"""What the table of records takes beside the records, and a line for the cursor."""
 _FEWEST_EVENTS = 4
+_SHORT = {"duplicate": "dup."}
 _TOTALS_EVERY_SECONDS = 5.0
 
 
@@ -117,11 +119,14 @@ class LiveView:
         self._live.start()
 
     def show(self, picture: Picture, seconds: float) -> None:
-        rows = max(_FEWEST_EVENTS, self._console.height - _FIXED_LINES - len(picture.topics))
-        self._live.update(_render(picture, seconds, rows), refresh=True)
+        above, below = Group(_where(picture, seconds), _topics(picture)), _processes(picture)
+        taken = sum(len(self._console.render_lines(part, pad=False)) for part in (above, below))
+        rows = max(_FEWEST_EVENTS, self._console.height - taken - _HEAD_LINES)
+        self._live.update(Group(above, _events(picture.ledger, rows), below), refresh=True)
 
     def close(self) -> None:
-        self._live.stop()
+        with contextlib.suppress(OSError):  # the terminal is gone
+            self._live.stop()
 
 
 def totals(ledger: Ledger) -> str:
@@ -139,10 +144,6 @@ def _deals(picture: Picture) -> str:
 def _lag(picture: Picture) -> str:
     lags = [picture.watch.lag.get(topic.contract) for topic in picture.topics]
     return "unknown" if None in lags else str(sum(lag for lag in lags if lag))
-
-
-def _render(picture: Picture, seconds: float, rows: int) -> RenderableType:
-    return Group(_where(picture, seconds), _topics(picture), _events(picture.ledger, rows), _processes(picture))
 
 
 def _where(picture: Picture, seconds: float) -> Text:
@@ -163,7 +164,7 @@ def _topics(picture: Picture) -> Table:
     table = Table(expand=True, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("What came in", no_wrap=True, ratio=1)
     for name in ("sent", *(name for name, _ in TOTALS), "lag"):
-        table.add_column(name, justify="right")
+        table.add_column(_SHORT.get(name, name), justify="right")
     for topic in picture.topics:
         did = [sum(picture.ledger.did[topic.contract, outcome] for outcome in outcomes) for _, outcomes in TOTALS]
         lag = picture.watch.lag.get(topic.contract)
@@ -194,6 +195,6 @@ def _processes(picture: Picture) -> Text:
     for process in picture.stage.processes.all:
         well = picture.watch.healthy.get(process.name, True)
         text.append("● " if well else "✗ ", style="green" if well else "red")
-        text.append(f"{process.name}  ")
+        text.append(f"{process.name.removeprefix('consume_').removeprefix('run_')}  ")
     text.append(f"\n+ joined, - left, ~ other role. {picture.doing}", style="dim")
     return text

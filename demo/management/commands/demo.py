@@ -1,5 +1,6 @@
 """`manage.py demo`: the whole service on embedded servers, with a simulated crm (design, section 5)."""
 
+import contextlib
 import re
 import secrets
 from argparse import ArgumentParser, ArgumentTypeError
@@ -56,7 +57,7 @@ class Command(BaseCommand):
             with interruptible():
                 self._run(Options(seed=seed, rate=options["rate"], seconds=options["seconds"]))
         except Interrupted:
-            self.stdout.write("Everything is stopped.")
+            self._say("Everything is stopped.")
         except (MessengerError, ServerUnavailable) as error:
             raise CommandError(str(error)) from error
 
@@ -69,18 +70,22 @@ class Command(BaseCommand):
             try:
                 found = play.run()
             except Interrupted:
-                self.stdout.write(f"Stopping. {totals(play.ledger)}.")
+                self._say(f"Stopping. {totals(play.ledger)}.")
                 raise
             self._sum_up(play, found, options)
 
+    def _say(self, what: str) -> None:
+        # The terminal whose end stops this process takes no more words.
+        with contextlib.suppress(OSError):
+            self.stdout.write(what)
+            self.stdout.flush()
+
     def _progress(self, what: str) -> None:
-        self.stdout.write(f"  {what}")
-        self.stdout.flush()
+        self._say(f"  {what}")
 
     def _tell_where(self, stage: Stage, page: str, who: str) -> None:
-        self.stdout.write(f"Ready. Admin: {stage.url} (user {USERNAME}, password {stage.password})")
-        self.stdout.write(f"The chats of {who}, live: {page}\n")
-        self.stdout.flush()
+        self._say(f"Ready. Admin: {stage.url} (user {USERNAME}, password {stage.password})")
+        self._say(f"The chats of {who}, live: {page}\n")
 
     def _sum_up(self, play: Play, found: list[str], options: Options) -> None:
         leads, deals = len(play.simulation.crm.leads), len(play.simulation.crm.deals)

@@ -77,7 +77,7 @@ def test_trial_15_the_same_record_at_two_consumers_is_applied_once(logs: Logs, m
     meet(lambda: deliver(twin), lambda: deliver(twin))
     assert feed_of(LEAD, after=2) == [("ParticipantJoined", BORIS, "Lawyer", None)]
     told = [line["event"] for line in logs if line.get("lead_id") == LEAD and "version" in line]
-    assert told == ["synced", "skipped_duplicate"]
+    assert sorted(told) == ["skipped_duplicate", "synced"]  # each tells of itself after its commit, in any order
     assert metrics("messenger_participants_added_total") == 1
     assert not [line for line in logs if line["event"] in ("failed", "message_id_reused")]
 

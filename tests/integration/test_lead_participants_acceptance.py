@@ -5,6 +5,7 @@
 
 import pytest
 from django.utils.dateparse import parse_datetime
+from pytest_django.fixtures import Settings
 
 from chats.models import Chat, ChatEvent, ParkedRoster, Participant
 from outbox.models import DeadLetter
@@ -198,8 +199,9 @@ def test_duplicate_with_another_body_is_flagged(logs: Logs, metrics: Metrics) ->
     assert metrics("messenger_consumer_message_id_reused_total", group="messenger-lead-participants-changed") == 1
 
 
-def test_chat_not_ready(logs: Logs, metrics: Metrics) -> None:
+def test_chat_not_ready(settings: Settings, logs: Logs, metrics: Metrics) -> None:
     """Чат не готов: MSG_CHAT_NOT_PROVISIONED, ретрай backoff; после провизии применяется."""
+    settings.LEAD_NOT_PROVISIONED_BACKOFF_BASE = 60
     message = crm.lead_participants(LEAD, 1, {ANNA: "Executor"})
     (record,) = deliver(message)
     parked = ParkedRoster.objects.get(chat_kind="Lead", subject_id=LEAD)

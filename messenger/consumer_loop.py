@@ -78,8 +78,8 @@ class ConsumerLoop:
     def _run_once(self) -> None:
         self._heartbeat.beat()
         self._measure_lag()
-        if self._failures and self._clock() < self._resume_at:
-            self._keep_alive(min(POLL_SECONDS, self._resume_at - self._clock()))
+        if self._failures and (left := self._resume_at - self._clock()) > 0:
+            self._keep_alive(min(POLL_SECONDS, left))
             return
         if not self._pending:
             self._last_poll = self._clock()

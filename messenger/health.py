@@ -59,9 +59,10 @@ class HealthServer:
         self._metrics = make_wsgi_app()
         try:
             self._server = make_server(host, port, self._app, server_class=_Server, handler_class=_Quiet)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "there is no such port"
             raise PortTaken(
-                f"Port {port} for metrics cannot be opened ({error.strerror}): name a free one with --metrics-port."
+                f"Port {port} for metrics cannot be opened ({reason}): name a free one with --metrics-port."
             ) from error
 
     @property

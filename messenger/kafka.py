@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -50,6 +51,10 @@ CLOSE_SECONDS = 5.0
 """How long the last commit, and then leaving the group, may take: a broker that is away must not keep us."""
 
 
+LOOK_SECONDS = 5.0
+"""How often a consumer without partitions makes sure that its topics exist."""
+
+
 class KafkaRefused(MessengerError):
     """Kafka refused in a way that no waiting mends; the process has to end."""
 
@@ -61,7 +66,9 @@ def _client(kind: type[C], config: dict[str, Any]) -> C:
     try:
         return kind(config, logger=_librdkafka_log)
     except KafkaException as error:
-        raise KafkaRefused(f"The settings of Kafka cannot be used: {error.args[0].str()}.") from error
+        raise KafkaRefused(
+            f"The Kafka client cannot be set up ({error.args[0].str()}): correct the variables named KAFKA_…"
+        ) from error
 
 
 def connection_settings() -> dict[str, Any]:
@@ -149,6 +156,7 @@ class RecordConsumer:
         self._paused = False
         self._read: dict[Partition, int] = {}
         self._out_of_place: set[Partition] = set()
+        self._next_look = time.monotonic() + LOOK_SECONDS
         self._settled: dict[Partition, int] = {}
         self._committing = False
         self._consumer = _client(Consumer, self._config())
@@ -167,7 +175,8 @@ class RecordConsumer:
             session = min(settings.CONSUMER_SESSION_TIMEOUT, settings.CONSUMER_MAX_POLL_INTERVAL)
             config |= {
                 "session.timeout.ms": round(session * 1000),
-                "heartbeat.interval.ms": max(100, round(session * 1000 / 5)),
+                # How soon a member learns of a rebalance, too: no rarer than the client's own 3 s.
+                "heartbeat.interval.ms": max(100, min(3000, round(session * 1000 / 5))),
                 "partition.assignment.strategy": "cooperative-sticky",
             }
         return config
@@ -208,6 +217,7 @@ class RecordConsumer:
             for message in self._consumer.consume(most - len(self._held), 0.005):
                 self._accept(message)
         self._begin_anew()
+        self._look_for_topics()
         self.commit()
         taken, self._held = self._held[:most], self._held[most:]
         return taken
@@ -220,7 +230,7 @@ class RecordConsumer:
         self.commit()
 
     def _poll_once(self, seconds: float) -> bool:
-        message = self._consumer.poll(seconds)
+        message = self._consumer.poll(max(0.0, seconds))  # the client takes less than nothing for ever
         if message is not None:
             self._accept(message)
         return message is not None
@@ -245,11 +255,28 @@ class RecordConsumer:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._out_of_place.add(_place(message))
         elif error.code() in _TOPIC_FAULTS:
-            log.error("topic_not_readable", topic=message.topic(), error=error.name(), group=self._group)
+            self._complain(message.topic(), error)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
             log.warning("max_poll_interval_exceeded", group=self._group)
         elif error.code() != KafkaError._PARTITION_EOF:
             log.warning("kafka_error", error=error.name(), group=self._group)
+
+    def _look_for_topics(self) -> None:
+        """Say which topics are missing while nothing is assigned: in the protocol `consumer` nobody else does."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        for topic in self._topics if not self._consumer.assignment() else ():
+            try:
+                found = self._consumer.list_topics(topic, timeout=1).topics[topic]
+            except KafkaException:
+                return  # Kafka is away, and that is said already
+            if found.error is not None:
+                self._complain(topic, found.error)
+
+    def _complain(self, topic: str | None, error: KafkaError) -> None:
+        log.error("topic_not_readable", topic=topic, error=error.name(), group=self._group)
 
     def _begin_anew(self) -> None:
         """Read the partitions whose position turned out to be unusable again, each from its start."""
@@ -565,8 +592,17 @@ def _place(message: Message) -> Partition:
     return topic, partition
 
 
+# The client returns a broken list beside an exception that is merely pending: a call from within the interpreter's C
+# code, unlike one from a line of Python, is sure to find that out before anybody touches the list.
+_headers_of = methodcaller("headers")
+
+
 def _headers(message: Message) -> Headers:
-    found = message.headers() or ()
+    try:
+        found = _headers_of(message) or ()
+    except SystemError:  # how the client says that a name is not UTF-8; it gives none of them then
+        log.warning("headers_unreadable", topic=message.topic(), partition=message.partition(), offset=message.offset())
+        return ()
     pairs = found.items() if isinstance(found, dict) else found
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 

@@ -102,7 +102,7 @@ def test_rows_that_are_gone_or_none_at_all(boss: Client, name: str) -> None:
 
 
 def test_a_confirmation_says_what_will_happen_to_each_row(boss: Client) -> None:
-    """Issue «Re-enqueue»: poison is tried again, everything else is left alone, and why."""
+    """Poison is tried again, everything else is left alone, and why."""
     poison, waiting, stuck, ready = (
         DealChatProvisionFactory.create(**{each: True} if each else {}) for each in ("poison", "", "stuck", "ready")
     )

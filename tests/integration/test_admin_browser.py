@@ -61,7 +61,7 @@ def row_of(page: Page, provision: DealChatProvision) -> str:
 
 
 def test_a_poison_provision_is_found_and_re_enqueued(page: Page) -> None:
-    """Issue «Re-enqueue … Tried in a real headless Chromium»: from the start page to Ready."""
+    """In a real browser, from the start page to Ready."""
     poison = provisions.add(attempts=10, roster=provisions.people("Executor"))
     other, waiting = DealChatProvisionFactory.create(poison=True), DealChatProvisionFactory.create()
     page.reload()

@@ -1,4 +1,4 @@
-"""The consumer of deal-created: the intent and the first attempt in one transaction (issue 4, «The intent»)."""
+"""The consumer of deal-created: the intent and the first attempt in one transaction."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta

@@ -42,7 +42,7 @@ def _names() -> None:
 
 
 def test_a_roster_change_is_seen_within_a_second_and_a_removal_takes_the_chat_away(page: Page, web: Web) -> None:
-    """Issue «people who see it at once»: list, roster and feed follow; who is removed no longer sees the chat."""
+    """List, roster and feed follow; who is removed no longer sees the chat."""
     _names()
     lead, chat = open_lead_chat({ANNA: "Executor", BORIS: "CoAgent"}, title="Flat 12, Garden Quarter")
     open_lead_chat({ANNA: "Executor"}, title="House by the lake")

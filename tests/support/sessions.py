@@ -12,7 +12,15 @@ SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database
  WHERE locktype = 'advisory' AND datname = current_database()
 """
 _WAITING = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event = %s"
-_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+_LEASES = """
+SELECT pid FROM pg_stat_activity
+ WHERE application_name = %s AND state = 'idle in transaction' AND state_change - xact_start > make_interval(secs => %s)
+"""
+_LEASE_AGE = """
+SELECT extract(epoch FROM clock_timestamp() - xact_start) FROM pg_stat_activity
+ WHERE application_name = %s AND state = 'idle in transaction'
+"""
+_LISTENING = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND query LIKE 'LISTEN %%'"
 
 
 def named_url(name: str) -> str:
@@ -30,9 +38,27 @@ def waiting(name: str, event: str) -> list[int]:
     return _pids(_WAITING, name, event)
 
 
-def terminate_sessions(name: str) -> int:
-    """End every session of `name`, as an administrator does; how many there were."""
-    return len(_pids(_TERMINATE, name))
+def listeners(name: str) -> list[int]:
+    """Those that did nothing but LISTEN."""
+    return _pids(_LISTENING, name)
+
+
+def leases(name: str, *, alive_for: float = 0) -> list[int]:
+    """Those that hold a lease, and showed life when they had it for so many seconds."""
+    return _pids(_LEASES, name, alive_for)
+
+
+def lease_age(name: str) -> float:
+    """For how many seconds the lease has been held; 0 where there is none."""
+    with connection.cursor() as cursor:
+        found = rows(cursor, _LEASE_AGE, [name])
+    return float(found[0][0]) if found else 0.0
+
+
+def terminate(*pids: int) -> None:
+    """End these sessions, as an administrator does."""
+    with connection.cursor() as cursor:
+        rows(cursor, "SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", [list(pids)])
 
 
 def check_nothing_left(name: str) -> None:
@@ -40,6 +66,6 @@ def check_nothing_left(name: str) -> None:
     wait_until(lambda: not sessions(name) and not _pids(_ADVISORY_LOCKS), what=f"nothing of {name} is left")
 
 
-def _pids(query: str, *parameters: str) -> list[int]:
+def _pids(query: str, *parameters: object) -> list[int]:
     with connection.cursor() as cursor:
         return [pid for (pid,) in rows(cursor, query, parameters)]

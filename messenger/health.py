@@ -83,7 +83,8 @@ class HealthServer:
         return [f"{verdict}: the loop last turned {self._heartbeat.age:.0f} s ago\n".encode()]
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+        # How often it looks whether to end is how long the end of the process waits for it.
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True).start()
         return self
 
     def __exit__(

@@ -69,7 +69,7 @@ def test_relays_race_for_the_lease(start: Start, broker: Broker) -> None:
     """Started at the same moment, one works and the others stand by; nothing is published twice."""
     relays = [start(RELAY) for _ in range(3)]
     for relay in relays:
-        wait_until(lambda relay=relay: relay.find("relay_active") or relay.metric("messenger_outbox_backlog") == 0)
+        relay.wait_for("started")
     texts = [f"{number:03}" for number in range(100)]
     for text in texts:
         add(broker, (text[-1], text))

@@ -1,4 +1,4 @@
-"""Servers that a module's tests may stop, kill and freeze."""
+"""Servers that tests may stop, kill and freeze; other tests have theirs in peace."""
 
 import signal
 from collections.abc import Iterator
@@ -13,33 +13,33 @@ from tests.support.own_servers import OwnPostgres
 from tests.support.workers import Worker
 
 
-@pytest.fixture(scope="module")
-def module_postgres() -> Iterator[OwnPostgres]:
-    """One PostgreSQL for the tests of a module."""
+@pytest.fixture(scope="session")
+def unlucky_postgres() -> Iterator[OwnPostgres]:
+    """One PostgreSQL for all who stop it."""
     with OwnPostgres.running() as postgres:
         yield postgres
 
 
 @pytest.fixture
-def own_postgres(module_postgres: OwnPostgres) -> Iterator[OwnPostgres]:
-    """The module's PostgreSQL; it runs at the beginning of every test."""
-    yield module_postgres
-    module_postgres.server.start()
+def own_postgres(unlucky_postgres: OwnPostgres) -> OwnPostgres:
+    """A PostgreSQL to stop; it runs at the beginning of every test."""
+    unlucky_postgres.server.start()
+    return unlucky_postgres
 
 
-@pytest.fixture(scope="module")
-def module_kafka() -> Iterator[EmbeddedKafka]:
-    """One Apache Kafka for the tests of a module."""
+@pytest.fixture(scope="session")
+def unlucky_kafka() -> Iterator[EmbeddedKafka]:
+    """One Apache Kafka for all who stop it."""
     with EmbeddedKafka() as kafka:
         yield kafka
 
 
 @pytest.fixture
-def own_kafka(module_kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    """The module's Kafka; it runs at the beginning of every test."""
-    yield module_kafka
-    module_kafka.thaw()
-    module_kafka.start()
+def own_kafka(unlucky_kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    """A Kafka to stop; it runs at the beginning of every test, and answers at the end."""
+    unlucky_kafka.start()
+    yield unlucky_kafka
+    unlucky_kafka.thaw()
 
 
 @pytest.fixture

@@ -65,12 +65,12 @@ class TestTrial11Slow:
 
     @both_protocols
     def test_a_lock_costs_nobody_a_place(self, consume: Start, broker: Broker, lead: str, protocol: str) -> None:
-        workers = [consume(protocol, CONSUMER_MAX_POLL_INTERVAL="3", CONSUMER_LOCK_TIMEOUT="0.7") for _ in range(2)]
+        workers = [consume(protocol, CONSUMER_MAX_POLL_INTERVAL="2", CONSUMER_LOCK_TIMEOUT="0.5") for _ in range(2)]
         partition, _ = two_partitions(broker)
         shares = members(broker, TOPIC)
         with holding(LOCK_CHAT, lead):
             send(broker, lead, 1, {BORIS: "Executor"}, partition=partition)
-            # Two rounds of three tries of 0.7 s each: well past the interval of 3 s.
+            # Two rounds of three tries of half a second each: well past the interval of 2 s.
             wait_until(lambda: any(worker.find("infrastructure_away", tries=2) for worker in workers))
         wait_applied(lead, 1)
         wait_no_lag(broker)
@@ -84,7 +84,7 @@ class TestTrial11Slow:
         workers = [consume(protocol, CONSUMER_MAX_POLL_INTERVAL="2", CONSUMER_LOCK_TIMEOUT="1.9") for _ in range(2)]
         partition, _ = two_partitions(broker)
         with trigger(
-            "chat_events", "BEFORE INSERT", "IF NEW.type = 'ParticipantLeft' THEN PERFORM pg_sleep(4); END IF;"
+            "chat_events", "BEFORE INSERT", "IF NEW.type = 'ParticipantLeft' THEN PERFORM pg_sleep(3.5); END IF;"
         ):
             send(broker, lead, 1, {BORIS: "Executor"}, partition=partition)
             wait_until(lambda: any(worker.find("max_poll_interval_exceeded") for worker in workers))

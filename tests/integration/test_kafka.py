@@ -8,7 +8,7 @@ import pytest
 from pytest_django.fixtures import Settings
 from structlog.testing import capture_logs
 
-from messenger.kafka import RecordConsumer, RecordProducer, RecordRefused, TopicRefused
+from messenger.kafka import RecordConsumer, RecordProducer, RecordRefused
 from messenger.records import Outgoing, Partition, Record
 from messenger.topics import Topic
 from tests.support.broker import Broker
@@ -213,9 +213,3 @@ class TestProducer:
         assert refused == {1, 3}
         assert all(fault is None for reference, fault in reports.items() if reference not in refused)
         assert sorted(record.value or b"" for record in broker.read("small")) == [b"a", b"c", b"e"]
-
-    def test_a_missing_topic_is_not_the_records_fault(self, broker: Broker, topic: str) -> None:
-        records = [Outgoing(1, broker.name("missing"), None, b"a"), Outgoing(2, topic, None, b"b")]
-        reports = RecordProducer().publish(records, stopping=lambda: False)
-        assert isinstance(reports[1], TopicRefused)
-        assert reports[2] is None

@@ -75,7 +75,7 @@ class TestProbes:
         self, start: Start, broker: Broker, quiet_group: None, lead: str
     ) -> None:
         """Waiting out what passes is what the loop is for: nobody gains from a restart."""
-        worker = start(CONSUME, HEALTH_STALL_AFTER="3", CONSUMER_LOCK_TIMEOUT="0.4")
+        worker = start(CONSUME, HEALTH_STALL_AFTER="2", CONSUMER_LOCK_TIMEOUT="0.3")
         with holding(LOCK_CHAT, lead):
             send(broker, lead, 1, {BORIS: "Executor"})
             worker.wait_for("infrastructure_away", tries=3)

@@ -39,17 +39,19 @@ class WorkerCommand(BaseCommand):
         structlog.contextvars.bind_contextvars(worker=self.worker)
         tracing.configure(f"messenger-{self.worker}")
         heartbeat = Heartbeat(stall_after=settings.HEALTH_STALL_AFTER)
-        try:
-            with StopSignal() as stop, HealthServer(options["metrics_port"], heartbeat) as server:
-                log.info("started", metrics_port=server.port)
-                self.work(stop, heartbeat, options)
-            log.info("stopped")
-        except MessengerError as error:
-            log.error("gave_up", error=str(error))
-            raise CommandError(str(error)) from error
-        finally:
-            forget_connection()
-            tracing.flush()
+        # To the very end: who asks to stop once more must not turn a good end into a signal's.
+        with StopSignal() as stop:
+            try:
+                with HealthServer(options["metrics_port"], heartbeat) as server:
+                    log.info("started", metrics_port=server.port)
+                    self.work(stop, heartbeat, options)
+                log.info("stopped")
+            except MessengerError as error:
+                log.error("gave_up", error=str(error))
+                raise CommandError(str(error)) from error
+            finally:
+                forget_connection()
+                tracing.flush()
 
     @abstractmethod
     def work(self, stop: StopSignal, heartbeat: Heartbeat, options: dict[str, Any]) -> None:

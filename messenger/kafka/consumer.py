@@ -38,6 +38,8 @@ class RecordConsumer:
 
     Positions start at the committed offset. Where there is none, or it is out of range (retention, a topic
     made anew, a deleted group), the partition is read again from its start, loudly: never a silent jump.
+    (What Kafka's classic protocol does not show is a topic that was made anew under a running member and is
+    longer than the old one by the time it looks again.)
     """
 
     def __init__(

@@ -12,13 +12,16 @@ SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database
  WHERE locktype = 'advisory' AND datname = current_database()
 """
 _WAITING = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event = %s"
+# The lock itself tells a holder from a standby that is just being told no.
 _LEASES = """
 SELECT pid FROM pg_stat_activity
  WHERE application_name = %s AND state = 'idle in transaction' AND state_change - xact_start > make_interval(secs => %s)
+   AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)
 """
 _LEASE_AGE = """
 SELECT extract(epoch FROM clock_timestamp() - xact_start) FROM pg_stat_activity
  WHERE application_name = %s AND state = 'idle in transaction'
+   AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)
 """
 _LISTENING = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND query LIKE 'LISTEN %%'"
 

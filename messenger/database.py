@@ -21,10 +21,12 @@ SELECT set_config('lock_timeout', %s, true),
 
 
 @contextmanager
-def unit_of_work(*, lock_timeout: float, statement_timeout: float) -> Iterator[CursorWrapper]:
+def unit_of_work(
+    *, lock_timeout: float, statement_timeout: float, idle_timeout: float = IDLE_IN_TRANSACTION_SECONDS
+) -> Iterator[CursorWrapper]:
     """One durable transaction with its time bounds (seconds) set LOCAL, which a transaction pooler keeps apart."""
     with transaction.atomic(durable=True), connection.cursor() as cursor:
-        bounds = (lock_timeout, statement_timeout, IDLE_IN_TRANSACTION_SECONDS)
+        bounds = (lock_timeout, statement_timeout, idle_timeout)
         cursor.execute(_BOUNDS, [f"{max(1, round(seconds * 1000))}ms" for seconds in bounds])
         yield cursor
 

@@ -205,5 +205,8 @@ def _row(found: tuple[Any, ...]) -> Row:
 
 def _transaction() -> AbstractContextManager[CursorWrapper]:
     return unit_of_work(
-        lock_timeout=settings.CONSUMER_LOCK_TIMEOUT, statement_timeout=settings.CONSUMER_STATEMENT_TIMEOUT
+        lock_timeout=settings.CONSUMER_LOCK_TIMEOUT,
+        statement_timeout=settings.CONSUMER_STATEMENT_TIMEOUT,
+        # A relay that froze in the middle of marking must not hold its rows for longer than its lease.
+        idle_timeout=settings.OUTBOX_LOCK_TTL,
     )

@@ -63,9 +63,8 @@ def test_a_group_shares_its_partitions_and_takes_over(consume: Start, broker: Br
 class TestTrial11Slow:
     """A chat row is held past max.poll.interval; then it is let go."""
 
-    @both_protocols
-    def test_a_lock_costs_nobody_a_place(self, consume: Start, broker: Broker, lead: str, protocol: str) -> None:
-        workers = [consume(protocol, CONSUMER_MAX_POLL_INTERVAL="2", CONSUMER_LOCK_TIMEOUT="0.5") for _ in range(2)]
+    def test_a_lock_costs_nobody_a_place(self, consume: Start, broker: Broker, lead: str) -> None:
+        workers = [consume(CONSUMER_MAX_POLL_INTERVAL="2", CONSUMER_LOCK_TIMEOUT="0.5") for _ in range(2)]
         partition, _ = two_partitions(broker)
         shares = members(broker, TOPIC)
         with holding(LOCK_CHAT, lead):

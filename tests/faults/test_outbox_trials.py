@@ -12,7 +12,7 @@ from messenger.topics import DEAL_CHAT_STATUS_CHANGED as TOPIC
 from outbox.models import OutboxMessage
 from tests.support.broker import Broker
 from tests.support.outgoing import COMMAND, Start, add, first_deliveries, published, wait_all_published, waiting
-from tests.support.sessions import check_nothing_left, lease_age, leases, listeners, named_url, terminate
+from tests.support.sessions import check_nothing_left, lease_age, leases, listeners, named_url, sessions, terminate
 from tests.support.triggers import Gate, own_connection, trigger
 from tests.support.waiting import wait_until
 from tests.support.workers import Worker
@@ -24,6 +24,12 @@ INSERT = """
 INSERT INTO messenger.outbox_messages (message_id, topic, key, value, headers, aggregate_type, aggregate_id)
 VALUES (gen_random_uuid(), %s, %s, %s, '[]', 'Test', 'none')
 """
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(tables: None) -> None:
+    """The server has noticed the end of the relays of earlier tests."""
+    wait_until(lambda: not sessions(NAME), what="nobody else is at work")
 
 
 def relay(start: Start, **env: str) -> Worker:
@@ -143,7 +149,7 @@ class TestTakingOver:
         first.signal(how)
         for _ in range(20):
             add(broker, *((key, f"{next(numbers):03}") for key in keys))
-        second.wait_for("relay_active", seconds=15)
+        second.wait_for("relay_active")
         wait_all_published()
         if how is signal.SIGSTOP:
             first.signal(signal.SIGCONT)
@@ -163,7 +169,7 @@ class TestTakingOver:
         wait_until(lambda: leases(NAME, alive_for=3), what="the lease is older than its time to live")
         assert leases(NAME) == [lease]
         first.kill()
-        second.wait_for("relay_active", seconds=15)
+        second.wait_for("relay_active")
 
 
 class TestRefused:
@@ -236,7 +242,7 @@ class TestWaking:
         worker.wait_for("relay_active")
         for number in range(3):
             add(broker, ("a", str(number)))
-            wait_all_published(seconds=20)
+            wait_all_published()
 
     def test_the_listening_session_is_killed(self, start: Start, broker: Broker) -> None:
         worker = relay(start, **LONG)
@@ -246,7 +252,7 @@ class TestWaking:
         worker.wait_for("listen_session_lost")
         wait_until(lambda: listeners(NAME) not in ([], [ear]), what="it listens again")
         add(broker, ("a", "text"))
-        wait_all_published(seconds=20)
+        wait_all_published()
         assert not worker.find("infrastructure_away")
 
 

@@ -118,9 +118,11 @@ class TestGivingUp:
 
     def test_members_with_the_other_protocol(self, start: Start, broker: Broker, quiet_group: None) -> None:
         """Kafka does not mix this client's two protocols; a consumer that just sat there would look healthy."""
-        old = [start(CONSUME, KAFKA_GROUP_PROTOCOL="classic", CONSUMER_SESSION_TIMEOUT="3") for _ in range(2)]
-        for worker in old:
-            worker.wait_for("partitions_assigned")
+        old = []
+        for _ in range(2):
+            # One by one: members that have never yet told the group what they own, Kafka would take over into the new.
+            old.append(start(CONSUME, KAFKA_GROUP_PROTOCOL="classic", CONSUMER_SESSION_TIMEOUT="3"))
+            old[-1].wait_for("partitions_assigned")
         newer = start(CONSUME, KAFKA_GROUP_PROTOCOL="consumer")
         check_gave_up(newer, "Kafka refused this consumer for good")
         assert "the members with the old one have to end first" in newer.output

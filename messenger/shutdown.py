@@ -10,7 +10,10 @@ from typing import Self
 
 
 class StopSignal:
-    """Set by SIGTERM or SIGINT (once or more often) or by `stop()`; the old handlers return on exit.
+    """Set by SIGTERM or SIGINT (once or more often) or by `stop()`.
+
+    On exit the old handlers return, unless this is the `end_of_process`: from there on the signals are ignored, for
+    who asks to stop once more, while the interpreter winds up, must not turn a good end into a signal's.
 
     A pipe rather than `threading.Event`: a handler runs in the middle of the main thread's own
     `Event.wait`, where `Event.set` may meet the lock that the interrupted wait holds.
@@ -18,7 +21,8 @@ class StopSignal:
 
     SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-    def __init__(self) -> None:
+    def __init__(self, *, end_of_process: bool = False) -> None:
+        self._end_of_process = end_of_process
         self._stopped = False
         self._previous: dict[signal.Signals, object] = {}
         self._read, self._write = os.pipe()
@@ -32,7 +36,7 @@ class StopSignal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, signal.SIG_IGN if self._end_of_process else handler)  # type: ignore[arg-type]
         os.close(self._read)
         os.close(self._write)
 

@@ -39,8 +39,7 @@ class WorkerCommand(BaseCommand):
         structlog.contextvars.bind_contextvars(worker=self.worker)
         tracing.configure(f"messenger-{self.worker}")
         heartbeat = Heartbeat(stall_after=settings.HEALTH_STALL_AFTER)
-        # To the very end: who asks to stop once more must not turn a good end into a signal's.
-        with StopSignal() as stop:
+        with StopSignal(end_of_process=True) as stop:
             try:
                 with HealthServer(options["metrics_port"], heartbeat) as server:
                     log.info("started", metrics_port=server.port)

@@ -1,15 +1,18 @@
 """Servers that tests may stop, kill and freeze; other tests have theirs in peace."""
 
 import signal
+import uuid
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from demo.servers import EmbeddedKafka
 from tests.support.broker import Broker
 from tests.support.consumers import COMMAND, TOPIC, Start
 from tests.support.groups import be_quick, wait_until_left
 from tests.support.own_servers import OwnPostgres
+from tests.support.waiting import wait_until
 from tests.support.workers import Worker
 
 
@@ -34,10 +37,18 @@ def unlucky_kafka() -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
+def _makes_topics(admin: AdminClient) -> bool:
+    (future,) = admin.create_topics([NewTopic(f"probe-{uuid.uuid4()}", 1)]).values()
+    return future.exception() is None
+
+
 @pytest.fixture
 def own_kafka(unlucky_kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
     """A Kafka to stop; it runs at the beginning of every test, and answers at the end."""
     unlucky_kafka.start()
+    # One that was frozen for long is shut out by its own controller until it has shown life again.
+    admin = AdminClient({"bootstrap.servers": unlucky_kafka.bootstrap_servers})
+    wait_until(lambda: _makes_topics(admin), what="Kafka takes part again")
     yield unlucky_kafka
     unlucky_kafka.thaw()
 

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 from tests.support.workers import Worker
 
 NAME = "relay"
-SHORT = {"OUTBOX_LOCK_TTL": "2", "OUTBOX_POLLING_INTERVAL": "0.3"}
+SHORT = {"OUTBOX_LOCK_TTL": "4", "OUTBOX_POLLING_INTERVAL": "0.3"}
 LONG = {"OUTBOX_LOCK_TTL": "180", "OUTBOX_POLLING_INTERVAL": "60"}
 INSERT = """
 INSERT INTO messenger.outbox_messages (message_id, topic, key, value, headers, aggregate_type, aggregate_id)
@@ -98,7 +98,7 @@ class TestTrial23Frozen:
 
     def test_a_row_goes_out_later(self, start: Start, broker: Broker, own_kafka: EmbeddedKafka) -> None:
         """And the lease, whose time is shorter than the wait for the broker, stays where it is."""
-        env = {**SHORT, "OUTBOX_LOCK_TTL": "1", "OUTBOX_DELIVERY_TIMEOUT": "2"}
+        env = {**SHORT, "OUTBOX_DELIVERY_TIMEOUT": "6"}
         worker = relay(start, **env)
         worker.wait_for("relay_active")
         standby = relay(start, **env)
@@ -160,14 +160,14 @@ class TestTakingOver:
 
     def test_a_long_polling_interval_does_not_cost_the_lease(self, start: Start, broker: Broker) -> None:
         """The time to live is counted anew while there is nothing to do, and a standby does not sleep for so long."""
-        env = {"OUTBOX_LOCK_TTL": "1", "OUTBOX_POLLING_INTERVAL": "60"}
+        env = {"OUTBOX_LOCK_TTL": "4", "OUTBOX_POLLING_INTERVAL": "60"}
         first = relay(start, **env)
         first.wait_for("relay_active")
         (lease,) = wait_until(lambda: leases(NAME))
         second = relay(start, **env)
         second.wait_for("started")
-        wait_until(lambda: leases(NAME, alive_for=3), what="the lease is older than its time to live")
-        assert leases(NAME) == [lease]
+        held = wait_until(lambda: leases(NAME, alive_for=6), what="the lease is older than its time to live")
+        assert held == [lease]
         first.kill()
         second.wait_for("relay_active")
 

@@ -10,10 +10,10 @@ import pytest
 from messenger.lease import Lease
 from provisioning.models import DealChatProvision
 from provisioning.retry_job import LEASE
-from tests.conftest import database_url
 from tests.support import pgbouncer, provisions
 from tests.support.own_servers import OwnPostgres
-from tests.support.triggers import Gate, own_connection, trigger
+from tests.support.sessions import check_nothing_left, leases, named_url, sessions, terminate
+from tests.support.triggers import Gate, trigger
 from tests.support.waiting import wait_until
 from tests.support.workers import Worker
 
@@ -33,25 +33,12 @@ def start_job(tables: None) -> Iterator[Start]:
 
         def begin(*arguments: str, **env: str) -> Worker:
             fixed = {
-                "DATABASE_URL": f"{database_url()}?application_name={NAME}",
+                "DATABASE_URL": named_url(NAME),
                 "PROVISION_RETRY_POLLING_INTERVAL": "0.5",
             }
             return stack.enter_context(Worker("run_provision_retry", *arguments, env=fixed | PATIENT | env))
 
         yield begin
-
-
-def _sessions() -> list[int]:
-    with own_connection() as session:
-        found = session.execute("SELECT pid FROM pg_stat_activity WHERE application_name = %s", [NAME])
-        return [pid for (pid,) in found]  # type: ignore[misc]
-
-
-def _nothing_is_left() -> bool:
-    """No session of the job and no lock of anybody, the job's own lease included."""
-    with own_connection() as session:
-        locks = session.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'").rowcount
-    return not _sessions() and not locks
 
 
 def _ticks(job: Worker) -> int:
@@ -84,7 +71,7 @@ class TestKilled:
                 gate.wait_for_somebody()
                 job.kill()
                 gate.open()
-            wait_until(_nothing_is_left, what="the server has noticed")
+            check_nothing_left(NAME)
         assert provisions.everything() == before
         provisions.run()
         provisions.check_each_once(1)
@@ -99,7 +86,7 @@ class TestKilled:
                 gate.wait_for_somebody()
                 job.kill()
                 gate.open()
-            wait_until(_nothing_is_left, what="the server has noticed")
+            check_nothing_left(NAME)
         provisions.check_each_once(1)
         provisions.run()
         provisions.check_each_once(1)
@@ -125,13 +112,13 @@ class TestFrozen:
             late = provisions.add()
             gate.open()
             frozen.signal(signal.SIGCONT)
-            frozen.wait_for("chat_provisioned", deal_id=str(rows[0].deal_id))  # the row at work ends as a whole
-            lost = frozen.wait_for("lease_lost")
-            completed = frozen.wait_for("cycle_completed", job_run_id=lost["job_run_id"])
+            done = frozen.wait_for("chat_provisioned", deal_id=str(rows[0].deal_id))  # the row at work ends as a whole
+            frozen.wait_for("lease_lost", job_run_id=done["job_run_id"])
+            completed = frozen.wait_for("cycle_completed", job_run_id=done["job_run_id"])
             assert completed["provisioned"] == 1  # nothing after it
             frozen.wait_for("chat_provisioned", deal_id=str(late.deal_id))  # with a lease of its own again
         assert frozen.terminate() == 0
-        wait_until(_nothing_is_left)
+        check_nothing_left(NAME)
         provisions.check_each_once(4)
 
 
@@ -145,7 +132,7 @@ class TestStopped:
         for _ in range(often):
             job.signal(signal.SIGTERM)
         assert job.wait(seconds=20) == 0
-        wait_until(_nothing_is_left)  # the server notices a client's end in its own time
+        check_nothing_left(NAME)
 
     @pytest.mark.parametrize("often", [1, 2])
     def test_in_the_middle_of_a_row(self, often: int, start_job: Start) -> None:
@@ -157,7 +144,7 @@ class TestStopped:
                 job.signal(signal.SIGTERM)
             gate.open()
             assert job.wait(seconds=20) == 0
-        wait_until(_nothing_is_left)
+        check_nothing_left(NAME)
         found = {row.pk: row.status for row in DealChatProvision.objects.all()}
         assert found == {first.pk: "Ready", second.pk: "Failed"}
         assert job.find("cycle_completed", provisioned=1)
@@ -179,9 +166,9 @@ class TestPostgresGoesAway:
         ):
             job = start_job()
             gate.wait_for_somebody()
-            with own_connection() as session:
-                for pid in _sessions():
-                    session.execute("SELECT pg_terminate_backend(%s)", [pid])
+            # The lease first: without the row at work the job would go on, and perhaps finish before it is lost.
+            terminate(*leases(NAME))
+            terminate(*sessions(NAME))
             job.wait_for("provision_passed_over")
             job.wait_for("lease_lost")
             gate.open()
@@ -238,7 +225,7 @@ class TestBehindPgbouncer:
                 wait_until(lambda job=job: _ticks(job) >= 5, what="ticks")  # type: ignore[misc]
             assert [job.terminate() for job in jobs[2:]] == [0, 0]
         assert not [(wrong, job.output) for job in jobs for wrong in self.WRONGS if wrong in job.output]
-        wait_until(_nothing_is_left, what="no orphan lock")
+        check_nothing_left(NAME)
         provisions.check_each_once(self.ROWS)
 
     def test_the_lock_holds_across_the_pool(self, start_job: Start) -> None:
@@ -256,4 +243,4 @@ class TestBehindPgbouncer:
             assert holder.terminate() == 0
             with Lease(LEASE, ttl=60) as directly:
                 assert directly.try_acquire()  # while the sessions of the pool live on
-        wait_until(_nothing_is_left)
+        check_nothing_left(NAME)

@@ -55,6 +55,19 @@ def test_idle(consume: Start, broker: Broker, lead: str, protocol: str, number: 
     assert broker.lag(TOPIC) == 0
 
 
+def test_asked_until_it_ends(consume: Start, broker: Broker) -> None:
+    """Also while the interpreter winds up: who asks once more must not turn a good end into a signal's."""
+    worker = consume(DATABASE_URL=named_url(NAME))
+    worker.wait_for("partitions_assigned")
+
+    def ended() -> bool:
+        worker.signal(signal.SIGTERM)
+        return worker.process.poll() is not None
+
+    wait_until(ended, what="it ends")
+    check_stopped(worker, broker)
+
+
 def test_inside_a_transaction(consume: Start, broker: Broker, lead: str) -> None:
     """What is under way is finished, and committed on both sides; what comes behind it is left alone."""
     worker = consume(DATABASE_URL=named_url(NAME), CONSUMER_BATCH_SIZE="1")

@@ -198,6 +198,7 @@ def test_from_the_topics(start: Callable[..., Worker], broker: Broker) -> None:
 def _somebody_waits_for_a_row() -> bool:
     with own_connection() as session:
         found = session.execute(
-            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FROM messenger.chats%'"
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' "
+            "AND query LIKE '%FROM messenger.chats%'"
         )
         return found.rowcount > 0

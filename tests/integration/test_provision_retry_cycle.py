@@ -36,8 +36,8 @@ def test_max_run_duration() -> None:
     """Max duration: a run ends in time, and the next tick does the rest."""
     for each in range(4):
         provisions.add(due_in=-10 + each)
-    with trigger("chats", "BEFORE INSERT", "PERFORM pg_sleep(0.3);"):
-        tally = provisions.run(max_run_duration=0.2)
+    with trigger("chats", "BEFORE INSERT", "PERFORM pg_sleep(2.2);"):
+        tally = provisions.run(max_run_duration=2)
     assert tally is not None and tally.provisioned == 1
     tally = provisions.run()
     assert tally is not None and tally.provisioned == 3

@@ -208,7 +208,7 @@ class TestTenRows:
 
     def test_a_lock_that_is_not_let_go(self, settings: pytest.FixtureRequest) -> None:
         """A lock timeout counts as infrastructure once the tries are spent: no attempt is counted for it."""
-        settings.CONSUMER_LOCK_TIMEOUT = 0.1  # type: ignore[attr-defined]
+        settings.CONSUMER_LOCK_TIMEOUT = 1  # type: ignore[attr-defined]
         broken = self._broken()
         chat = provisions.add_chat(broken.deal_id)
         with own_connection() as session, session.transaction():

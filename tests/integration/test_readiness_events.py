@@ -16,6 +16,7 @@ from provisioning.reenqueue import reenqueue_these
 from tests.support import crm, provisions
 from tests.support.broker import Broker
 from tests.support.observing import collect_spans
+from tests.support.outgoing import wait_all_published
 from tests.support.triggers import constraint
 from tests.support.waiting import wait_until
 from tests.support.workers import Worker
@@ -94,6 +95,7 @@ def test_order_per_deal(start: Callable[..., Worker], broker: Broker) -> None:
     # Every deal once more, as after a lost acknowledgement: the same ids, and crm's view stays as it is.
     table = {str(row.deal_id): row.status for row in DealChatProvision.objects.all()}
     assert _view_of_crm(records) == table
+    wait_all_published()  # marked, too
     OutboxMessage.objects.update(published_at=None)
     again = _published(broker, 14)
     assert len(again) == 14

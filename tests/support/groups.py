@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from messenger.topics import Topic
 from tests.support.broker import Broker
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 # The answers of a broker that has just started.
 _NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT)
@@ -51,7 +51,7 @@ def be_quick(broker: Broker, topic: Topic) -> None:
         future.result()
 
 
-def wait_for_members(broker: Broker, topic: Topic, count: int, *, seconds: float = 45) -> list[set[int]]:
+def wait_for_members(broker: Broker, topic: Topic, count: int, *, seconds: float = PATIENCE) -> list[set[int]]:
     """Wait until `count` members share all partitions, none of them left out, and return who has which."""
 
     def shared() -> list[set[int]]:
@@ -61,7 +61,7 @@ def wait_for_members(broker: Broker, topic: Topic, count: int, *, seconds: float
     return wait_until(shared, seconds=seconds, what=f"{count} members of {topic.group} share its partitions")
 
 
-def wait_until_left(broker: Broker, topic: Topic, *, seconds: float = 30) -> None:
+def wait_until_left(broker: Broker, topic: Topic, *, seconds: float = PATIENCE) -> None:
     """Wait until the group has no member; one that left in good order is gone before its session would end."""
     wait_until(lambda: not members(broker, topic), seconds=seconds, what=f"{topic.group} has no members")
 

@@ -50,9 +50,9 @@ def waiting() -> int:
     return OutboxMessage.objects.filter(published_at=None).count()
 
 
-def wait_all_published(*, seconds: float = 30) -> None:
+def wait_all_published() -> None:
     """Wait until every row is marked as published."""
-    wait_until(lambda: waiting() == 0, seconds=seconds, what="all rows are published")
+    wait_until(lambda: waiting() == 0, what="all rows are published")
 
 
 def first_deliveries(records: Iterable[Record]) -> dict[bytes | None, list[str]]:

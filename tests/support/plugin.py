@@ -16,6 +16,9 @@ os.environ.setdefault("CONSUMER_DLQ_BUDGET", "100000")
 PROGRAMS = ("browser", "pgbouncer")
 """Markers of tests that need a program which no Python package brings; they are skipped where it is missing."""
 
+STARTED = "TEST_DATABASE_URL"
+"""The DATABASE_URL that a test run above this one has set itself, as opposed to one that was given."""
+
 _servers: list[EmbeddedPostgres] = []
 
 
@@ -39,12 +42,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests() -> Iterator[None]:
-    """Start PostgreSQL before pytest-django imports the settings that name it."""
-    if not os.environ.get("DATABASE_URL"):
+    """Start PostgreSQL before pytest-django imports the settings that name it.
+
+    A worker of pytest-xdist starts one too, rather than share the one whose URL it inherits: the locks and the
+    sessions that tests look at are those of the whole server.
+    """
+    if os.environ.get("DATABASE_URL", "") == os.environ.get(STARTED, ""):
         server = EmbeddedPostgres()
         server.start()
         _servers.append(server)
-        os.environ["DATABASE_URL"] = server.url
+        os.environ["DATABASE_URL"] = os.environ[STARTED] = server.url
     return (yield)
 
 

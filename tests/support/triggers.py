@@ -80,7 +80,9 @@ class Gate:
     def waiting(self) -> list[int]:
         """The server processes that wait at the gate."""
         found = self._session.execute(
-            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = %s AND NOT granted",
+            "SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+            "WHERE datname = current_database() AND locktype = 'advisory' AND classid = 0 AND objid = %s "
+            "AND NOT granted",
             [self._key],
         )
         return [pid for (pid,) in found]  # type: ignore[misc]

@@ -18,7 +18,7 @@ from messenger.topics import DEAL_CREATED, DEAL_MEMBERS_CHANGED, LEAD_CREATED
 from outbox.settlement import Settlement
 from provisioning.deal_created import DealCreatedHandler
 from tests.support import crm
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.support.workers import Worker
 
 
@@ -127,7 +127,7 @@ class Stream:
         """What was told of a chat: (event, Seq)."""
         return [(name, data.get("Seq")) for name, data, _ in list(self.events) if data.get("ChatId") == chat]
 
-    def wait_for(self, name: str, *, seconds: float = 30, **data: Any) -> dict[str, Any]:
+    def wait_for(self, name: str, *, seconds: float = PATIENCE, **data: Any) -> dict[str, Any]:
         """Wait for an event of this name with these data."""
 
         def found() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,12 +47,13 @@ class Worker:
         wanted = {"event": event, **fields}
         return [line for line in self.events if all(line.get(name) == value for name, value in wanted.items())]
 
-    def wait_for(self, event: str, *, count: int = 1, seconds: float = 30, **fields: Any) -> dict[str, Any]:
+    def wait_for(self, event: str, *, count: int = 1, seconds: float = PATIENCE, **fields: Any) -> dict[str, Any]:
         """Wait for the `count`-th log line of this event with these fields and return it."""
 
         def seen() -> list[dict[str, Any]]:
+            ended = self.process.poll() is not None  # asked first: its last words may be what is waited for
             found = self.find(event, **fields)
-            assert len(found) >= count or self.process.poll() is None, f"{self.command} ended:\n{self.output[-4000:]}"
+            assert len(found) >= count or not ended, f"{self.command} ended:\n{self.output[-4000:]}"
             return found if len(found) >= count else []
 
         what = f"{count} x {event} {fields} of {self.command}"
@@ -94,7 +95,7 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def wait(self, *, seconds: float = 30) -> int:
+    def wait(self, *, seconds: float = PATIENCE) -> int:
         """Its exit code, once it has ended."""
         try:
             return self.process.wait(seconds)

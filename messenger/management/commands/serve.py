@@ -44,7 +44,7 @@ class Command(BaseCommand):
         warnings.filterwarnings("ignore", message="No directory at")
         warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
         # uvicorn raises the signal once more when it is done; by then nobody has to be killed by it.
-        with StopSignal(), listener:
+        with StopSignal(end_of_process=True), listener:
             log.info("serving", host=options["host"], port=listener.getsockname()[1])
             server(graceful_shutdown=options["graceful_shutdown"]).run(sockets=[listener])
         tracing.flush()

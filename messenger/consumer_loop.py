@@ -138,6 +138,7 @@ class ConsumerLoop:
         delay = self._backoff.delay(self._failures)
         self._failures += 1
         self._resume_at = self._clock() + delay
+        self._next_tick = 0.0  # whatever is done next is done on PostgreSQL: only that tells whether it is back
         metrics.INFRASTRUCTURE_FAULTS.labels(self._group).inc()
         log.warning("infrastructure_away", group=self._group, error=str(fault), tries=self._failures, delay_s=delay)
 

@@ -34,7 +34,9 @@ def test_a_partition_goes_while_its_records_wait(consume: Start, broker: Broker)
         wait_applied(lead, 1)
     wait_no_lag(broker)
     outcomes = [line["event"] for worker in workers for line in worker.events if line.get("lead_id") in leads]
-    assert outcomes == ["synced"] * 3
+    # A commit that fails while the partition goes means that the new owner reads the record again, to no effect.
+    assert outcomes.count("synced") == 3
+    assert set(outcomes) <= {"synced", "skipped_duplicate"}
     assert not DeadLetter.objects.exists()
     check_feeds()
 
@@ -49,18 +51,24 @@ def test_rosters_race_with_their_leads(consume: Start, start: Start, broker: Bro
     wait_for_members(broker, TOPIC, 1)
     steps = [(lead, version) for lead in leads for version in range(3)]
     dice.shuffle(steps)
-    for lead, version in steps:
+
+    def say(lead: str, version: int) -> None:
         if version == 0:
-            created = crm.lead_created(lead, {ANNA: "Executor"})
-            broker.produce(LEAD_CREATED, crm.encode(created), key=lead)
+            broker.produce(LEAD_CREATED, crm.encode(crm.lead_created(lead, {ANNA: "Executor"})), key=lead)
         else:
             send(broker, lead, version, {BORIS: "Executor", (ANNA, VERA)[version - 1]: "Lawyer"})
+
+    early = next(step for step in steps if step[1])
+    say(*early)
+    worker.wait_for("retry_not_provisioned", lead_id=early[0])
+    for step in steps:
+        if step != early:
+            say(*step)
     wait_until(lambda: Chat.objects.filter(lead_member_version=2).count() == 60, what="all are at version 2")
     wait_no_lag(broker)
     assert not ParkedRoster.objects.exists()
     assert not DeadLetter.objects.exists()
     assert all(roster_of(lead) == {BORIS: "Executor", VERA: "Lawyer"} for lead in leads)
-    assert worker.find("retry_not_provisioned")
     check_feeds()
     assert creator.terminate() == 0
 

@@ -1,7 +1,6 @@
 """Trial 14: SIGTERM in every state of a consumer. Exit 0 in time, group left, offsets as the database, nothing left."""
 
 import signal
-import time
 
 import pytest
 
@@ -12,12 +11,12 @@ from outbox.models import DeadLetter
 from tests.support import crm
 from tests.support.broker import Broker
 from tests.support.consumers import COMMAND, LOCK_CHAT, Start, send, wait_applied, wait_no_lag
-from tests.support.groups import members, wait_for_members
+from tests.support.groups import be_quick, wait_for_members, wait_until_left
 from tests.support.leads import open_chat, version_of
 from tests.support.own_servers import OwnPostgres
 from tests.support.races import holding, wait_for_blocked
-from tests.support.sessions import check_nothing_left, named_url, waiting
-from tests.support.triggers import trigger
+from tests.support.sessions import check_nothing_left, named_url
+from tests.support.triggers import Gate, trigger
 from tests.support.waiting import wait_until
 from tests.support.workers import Worker
 
@@ -25,6 +24,17 @@ ANNA, BORIS = crm.new_id(), crm.new_id()
 NAME = "trial-14"
 IN_TIME = 25.0
 """Seconds; a supervisor gives 30 before it kills."""
+SESSION = 45
+"""Seconds until the group misses a member that did not leave it in good order."""
+
+
+@pytest.fixture
+def long_session(consume: Start, broker: Broker) -> None:
+    """Longer than anything here waits for the group to be left."""
+    be_quick(broker, TOPIC, session=SESSION)
+
+
+who_leaves_is_told = pytest.mark.usefixtures("long_session")
 
 
 @pytest.fixture
@@ -38,16 +48,15 @@ def lead(tables: None) -> str:
 def check_stopped(worker: Worker, broker: Broker) -> None:
     """It ended by itself, in good order: the group is left at once, not when a session runs out."""
     assert worker.wait(seconds=IN_TIME) == 0
-    ended = time.monotonic()
-    wait_until(lambda: not members(broker, TOPIC), what="the group is left")
-    assert time.monotonic() - ended < 2.5
+    wait_until_left(broker, TOPIC, seconds=SESSION / 2)
     assert "Traceback" not in worker.output
     check_nothing_left(NAME)
 
 
+@who_leaves_is_told
 @pytest.mark.parametrize(("protocol", "number"), [("consumer", signal.SIGTERM), ("classic", signal.SIGINT)])
 def test_idle(consume: Start, broker: Broker, lead: str, protocol: str, number: signal.Signals) -> None:
-    worker = consume(protocol, DATABASE_URL=named_url(NAME))
+    worker = consume(protocol, DATABASE_URL=named_url(NAME), CONSUMER_SESSION_TIMEOUT=str(SESSION))
     send(broker, lead, 1, {BORIS: "Executor"})
     wait_applied(lead, 1)
     worker.signal(number)
@@ -55,6 +64,7 @@ def test_idle(consume: Start, broker: Broker, lead: str, protocol: str, number: 
     assert broker.lag(TOPIC) == 0
 
 
+@who_leaves_is_told
 def test_asked_until_it_ends(consume: Start, broker: Broker) -> None:
     """Also while the interpreter winds up: who asks once more must not turn a good end into a signal's."""
     worker = consume(DATABASE_URL=named_url(NAME))
@@ -68,18 +78,22 @@ def test_asked_until_it_ends(consume: Start, broker: Broker) -> None:
     check_stopped(worker, broker)
 
 
+@who_leaves_is_told
 def test_inside_a_transaction(consume: Start, broker: Broker, lead: str) -> None:
     """What is under way is finished, and committed on both sides; what comes behind it is left alone."""
-    worker = consume(DATABASE_URL=named_url(NAME), CONSUMER_BATCH_SIZE="1")
-    with trigger("chat_events", "BEFORE INSERT", "IF NEW.type = 'ParticipantLeft' THEN PERFORM pg_sleep(1.5); END IF;"):
+    worker = consume(DATABASE_URL=named_url(NAME), CONSUMER_BATCH_SIZE="1", CONSUMER_LOCK_TIMEOUT="60")
+    halt = "IF NEW.type = 'ParticipantLeft' THEN {} END IF;"
+    with Gate() as gate, trigger("chat_events", "BEFORE INSERT", halt.format(gate.halt)):
         for version, user in ((1, BORIS), (2, ANNA)):
             send(broker, lead, version, {user: "Executor"}, partition=0)
-        wait_until(lambda: waiting(NAME, "PgSleep"), what="the transaction is under way")
+        gate.wait_for_somebody()
         worker.signal(signal.SIGTERM)
+        gate.open()
         check_stopped(worker, broker)
     assert version_of(lead) == broker.committed(TOPIC)[0] == 1
 
 
+@who_leaves_is_told
 def test_inside_a_transaction_that_cannot_go_on(consume: Start, broker: Broker, lead: str) -> None:
     """And asked more than once, as impatient people do."""
     worker = consume(DATABASE_URL=named_url(NAME), CONSUMER_LOCK_TIMEOUT="2")
@@ -94,6 +108,7 @@ def test_inside_a_transaction_that_cannot_go_on(consume: Start, broker: Broker, 
     assert not DeadLetter.objects.exists()
 
 
+@who_leaves_is_told
 def test_in_a_backoff_of_a_minute(consume: Start, broker: Broker, own_postgres: OwnPostgres) -> None:
     (lead,) = own_postgres.open_chats(1)
     env = {"INFRASTRUCTURE_BACKOFF_BASE": "60", "INFRASTRUCTURE_BACKOFF_CAP": "60"}

@@ -82,6 +82,11 @@ def take(member: Member, records: list[Record]) -> list[Record]:
     return records
 
 
+def read_of(records: list[Record]) -> set[tuple[Partition, int]]:
+    """Where they lie: one that comes twice, as it does when the group shares its partitions out anew, counts once."""
+    return {(record.source, record.offset) for record in records}
+
+
 def share(*members: Member) -> None:
     """Turn the members, paused, until each has one partition."""
 
@@ -106,7 +111,7 @@ class TestRebalance:
         fill(broker, 5)
         first = join()
         records: list[Record] = []
-        wait_until(lambda: len(take(first, records)) == 10, what="all are read")
+        wait_until(lambda: len(read_of(take(first, records))) == 10, what="all are read")
         first.consumer.settled([record for record in records if record.offset < 3])
         # In the same breath as the revocation: no commit of before has told of it.
         first.consumer._committing = True
@@ -183,21 +188,16 @@ def test_positions_of_before_say_nothing_of_a_topic_made_anew(join: Join, broker
     fill(broker, 10)
     member = join()
     old: list[Record] = []
-    wait_until(lambda: len(take(member, old)) == 20, what="all are read")
+    wait_until(lambda: len(read_of(take(member, old))) == 20, what="all are read")
     for future in broker.admin.delete_topics([topic]).values():
         future.result()
     wait_until(lambda: topic not in broker.admin.list_topics(timeout=10).topics, what="the topic is gone")
     broker.create(topic, 2)
+    broker.ends("own")  # all know of it
     fill(broker, 2)
     resets = member.resets
     new: list[Record] = []
-    every = {(number, offset) for number in range(2) for offset in range(2)}
-
-    def read() -> set[tuple[int, int]]:
-        """What has come of the new one: twice, where the group's coordinator looks at the new topic after the reset."""
-        return {(record.source[1], record.offset) for record in take(member, new)}
-
-    wait_until(lambda: read() == every, what="the new ones are read")
+    wait_until(lambda: len(read_of(take(member, new))) == 4, what="the new ones are read")
     assert member.resets >= resets + 2
     member.consumer.settled(old)
     wait_until(lambda: take(member, new) and not member.consumer._settled, what="what there is to commit is committed")

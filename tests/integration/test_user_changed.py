@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from pytest_django.fixtures import Settings
 
 from chats.models import MessengerUser
 from chats.user_changed import NAME_WIDTH, USER_CHANGED_INVALID, UserChangedHandler
@@ -121,8 +122,9 @@ def test_another_contract_version_is_applied_and_counted(metrics: Metrics) -> No
     assert metrics("messenger_consumer_contract_mismatch_total", group=GROUP) == 1
 
 
-def test_two_consumers_with_the_same_users_in_opposite_order(metrics: Metrics) -> None:
+def test_two_consumers_with_the_same_users_in_opposite_order(metrics: Metrics, settings: Settings) -> None:
     """One waits for the other and nobody has to begin again: rows are saved in the order of their ids."""
+    settings.CONSUMER_LOCK_TIMEOUT = settings.CONSUMER_STATEMENT_TIMEOUT = 60
     users = sorted(crm.new_id() for _ in range(20))
     old = [crm.user_changed(user, "old", at=FIRST) for user in users]
     new = [crm.user_changed(user, "new", at=SECOND) for user in reversed(users)]

@@ -13,7 +13,7 @@ from tests.support.consumers import LOCK_CHAT, Start, resend, send, wait_applied
 from tests.support.groups import be_quick, wait_until_left
 from tests.support.leads import open_chat
 from tests.support.outgoing import COMMAND as RELAY
-from tests.support.races import holding
+from tests.support.races import holding, wait_for_blocked
 from tests.support.waiting import wait_until
 from tests.support.workers import Worker
 
@@ -64,10 +64,15 @@ class TestProbes:
         """It hangs in one statement for longer than HEALTH_STALL_AFTER, and recovers."""
         worker = start(CONSUME, HEALTH_STALL_AFTER="1", CONSUMER_LOCK_TIMEOUT="60")
         wait_until(lambda: worker.get("/healthz")[0] == 200, what="it is well")
+
+        def stalled() -> str:
+            status, page = worker.get("/healthz")
+            return page if status == 503 else ""
+
         with holding(LOCK_CHAT, lead):
             send(broker, lead, 1, {BORIS: "Executor"})
-            wait_until(lambda: worker.get("/healthz")[0] == 503, what="it is reported")
-            assert worker.get("/healthz")[1].startswith("stalled: the loop last turned ")
+            wait_for_blocked(1)
+            assert wait_until(stalled, what="it is reported").startswith("stalled: the loop last turned ")
         wait_applied(lead, 1)
         wait_until(lambda: worker.get("/healthz")[0] == 200, what="it is well again")
 
@@ -75,10 +80,10 @@ class TestProbes:
         self, start: Start, broker: Broker, quiet_group: None, lead: str
     ) -> None:
         """Waiting out what passes is what the loop is for: nobody gains from a restart."""
-        worker = start(CONSUME, HEALTH_STALL_AFTER="2", CONSUMER_LOCK_TIMEOUT="0.3")
+        worker = start(CONSUME, HEALTH_STALL_AFTER="5", CONSUMER_LOCK_TIMEOUT="0.5")
         with holding(LOCK_CHAT, lead):
             send(broker, lead, 1, {BORIS: "Executor"})
-            worker.wait_for("infrastructure_away", tries=3)
+            worker.wait_for("infrastructure_away", tries=4)  # with three tries of the lock each: longer than that
             assert worker.get("/healthz")[0] == 200
         wait_applied(lead, 1)
 

@@ -16,7 +16,6 @@ from tests.support.waiting import PATIENCE, wait_until
 
 # The answers of a broker that has just started.
 _NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT)
-_QUICK = {"consumer.session.timeout.ms": "3000", "consumer.heartbeat.interval.ms": "200"}
 
 
 def members(broker: Broker, topic: Topic) -> list[set[int]]:
@@ -43,9 +42,10 @@ def _described(broker: Broker, topic: Topic) -> list[Any]:
         return [None]
 
 
-def be_quick(broker: Broker, topic: Topic) -> None:
-    """Have the broker rebalance the topic's group in moments and miss a killed member within 3 s."""
-    changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in _QUICK.items()]
+def be_quick(broker: Broker, topic: Topic, *, session: int = 3) -> None:
+    """Have the broker rebalance the topic's group in moments and miss a killed member within `session` seconds."""
+    wanted = {"consumer.session.timeout.ms": str(session * 1000), "consumer.heartbeat.interval.ms": "200"}
+    changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()]
     group = ConfigResource(ResourceType.GROUP, str(topic.group), incremental_configs=changes)
     for future in broker.admin.incremental_alter_configs([group]).values():
         future.result()

@@ -10,7 +10,7 @@ What it guarantees:
 * A client first joins and is then brought up to date in that same task, so nothing falls between the two.
 * The place (the events' id, `chats.places`) moves on only by a mark: a transaction id below which all had ended, sent
   through NOTIFY itself. When it comes back, everything notified before it has come, too. The mark is also the proof
-  that the listening session still delivers; without it in time both sessions are given up and opened anew.
+  that the listening session still delivers; where it is long overdue both sessions are given up and opened anew.
 * While the hub is cut off nothing is sent about chats, as it would be older than changes the hub cannot see. Once it
   listens again, everything since the last place is read from the tables and told.
 
@@ -46,6 +46,9 @@ log = get_logger(__name__)
 
 STATEMENT_TIMEOUT = 10_000
 """Milliseconds: a read that takes longer is given up with its session."""
+MARK_OVERDUE = 3
+"""Times STREAM_KEEPALIVE. A slow read, or a loop that is busy with a crowd of clients, is no lost session: to give
+up sound ones then would only add to the load."""
 
 
 class Hub:
@@ -187,7 +190,7 @@ class Hub:
         while True:
             await asyncio.sleep(settings.STREAM_KEEPALIVE)
             self._marked.clear()
-            async with asyncio.timeout(settings.STREAM_KEEPALIVE):
+            async with asyncio.timeout(MARK_OVERDUE * settings.STREAM_KEEPALIVE):
                 place = await changes.here(self._reader)
                 # A transaction of its own and after the reading: its notice queues up behind all that had ended then.
                 await self._reader.execute("SELECT pg_notify(%s, %s)", [self._marks, str(place.transaction)])

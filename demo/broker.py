@@ -5,7 +5,6 @@ import logging
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -65,7 +64,7 @@ def remove_topics() -> None:
     admin = AdminClient(connection_settings(), logger=_silent)
     for removed in admin.delete_topics(names).values():
         # No more than tidiness: a Kafka that is away, or does not allow it, keeps them.
-        with contextlib.suppress(KafkaException):
+        with contextlib.suppress(KafkaException, TimeoutError):
             removed.result(_SECONDS)
 
 
@@ -73,19 +72,24 @@ class Lags:
     """How many records of its topic each group has yet to commit."""
 
     def __init__(self) -> None:
-        self._admin = AdminClient(connection_settings(), logger=_silent)
-        self._consumer = Consumer(connection_settings() | {"group.id": "messenger-demo-lags"}, logger=_silent)
+        # Consumers that never join: the admin client may crash on a coordinator that is still loading.
+        self._consumers: dict[str, Consumer] = {}
 
     def of(self, topic: Topic) -> int:
         """The lag of the topic's group, over all partitions."""
         assert topic.group is not None
         partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        ends: list[int] = [self._consumer.get_watermark_offsets(each, timeout=_SECONDS)[1] for each in partitions]
-        request = ConsumerGroupTopicPartitions(topic.group, partitions)
-        (answer,) = self._admin.list_consumer_group_offsets([request], request_timeout=_SECONDS).values()
-        committed: list[int] = [max(0, each.offset) for each in answer.result().topic_partitions]
+        consumer = self._consumer(topic.group)
+        ends: list[int] = [consumer.get_watermark_offsets(each, timeout=_SECONDS)[1] for each in partitions]
+        committed = [max(0, each.offset) for each in consumer.committed(partitions, timeout=_SECONDS)]
         return sum(ends) - sum(committed)
+
+    def _consumer(self, group: str) -> Consumer:
+        if group not in self._consumers:
+            self._consumers[group] = Consumer(connection_settings() | {"group.id": group}, logger=_silent)
+        return self._consumers[group]
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._consumer.close()
+        for consumer in self._consumers.values():
+            consumer.close()

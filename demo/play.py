@@ -88,7 +88,7 @@ class Play:
         for event in self.stage.processes.events():
             self.ledger.hear(event)
         self.ledger.settle()
-        self._troubles.mend(heeded=self.ledger.all_heeded)
+        self._troubles.mend(heeded=self._all_heeded)
         self.stage.check()
         picture = Picture(
             self.stage, self.ledger, watch, self.readiness.counts, TOPICS, self._options.seed, *self.page(), doing
@@ -116,6 +116,10 @@ class Play:
             return False
         ours = [topic.dlq for topic in CONSUMED] + [topic.name for topic in PUBLISHED]
         return not OutboxMessage.objects.filter(topic__in=ours, published_at=None).exists()
+
+    def _all_heeded(self, deal: UUID) -> bool:
+        """Whether everything that crm has to say of the deal was sent and taken up."""
+        return not self.simulation.has_more(deal) and self.ledger.all_heeded(deal)
 
     def _unsettled_deals(self) -> bool:
         """Whether crm has yet to hear the last word on some deal."""

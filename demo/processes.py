@@ -34,6 +34,8 @@ START_SECONDS = 120.0
 STOP_SECONDS = 15.0
 _PROBE_SECONDS = 3.0
 _TAIL_LINES = 15
+_CONSUMES = "consume_"
+"""How the commands of the consumers begin."""
 _PORTS = {"started": "metrics_port", "serving": "port"}
 """The events in which a worker and the web process name their port."""
 # A proxy of this machine's user is not the way to its own loopback address.
@@ -53,6 +55,7 @@ class Process:
         self.port: int | None = None
         """Where it answers /healthz."""
         self._read = 0
+        self._joining = name.startswith(_CONSUMES)
         program = Program(
             command=command, directory=ROOT, log=self.log, death_signal=signal.SIGKILL, environment=environment
         )
@@ -72,7 +75,14 @@ class Process:
                 event = json.loads(line)
                 if event.get("event") in _PORTS:
                     self.port = event[_PORTS[event["event"]]]
+                if event.get("event") == "partitions_assigned":
+                    self._joining = False
                 yield event
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has begun its work: a consumer takes up what comes once it has partitions."""
+        return self.port is not None and not self._joining
 
     def healthy(self) -> bool:
         """Whether /healthz says that it is well."""
@@ -151,7 +161,7 @@ class Processes:
         return [process for process in self.all if not process.healthy() and not process.healthy()]
 
     def await_healthy(self) -> None:
-        """Wait until every one is well."""
+        """Wait until every one has begun, and is well."""
         deadline = time.monotonic() + START_SECONDS
         waiting = list(self.all)
         while waiting:
@@ -159,7 +169,7 @@ class Processes:
             for process in waiting:
                 for _ in process.events():
                     pass
-            waiting = [process for process in waiting if not process.healthy()]
+            waiting = [process for process in waiting if not (process.begun and process.healthy())]
             if waiting and time.monotonic() > deadline:
                 late = waiting[0]
                 raise ProcessEnded(f"{late.name} is not healthy after {START_SECONDS:g} s. {late.end_of_log()}")

@@ -38,8 +38,11 @@ def trouble_possible() -> Iterator[None]:
     try:
         yield
     finally:
+        # Ctrl-C may have struck in the middle of a query, whose session is of no more use.
+        connection.close()
         with connection.cursor() as cursor:
-            cursor.execute("DROP SCHEMA demo CASCADE")
+            # The table of the chats first, as those who make one take it before they ask of their trouble.
+            cursor.execute("DROP TRIGGER demo_trouble ON messenger.chats; DROP SCHEMA demo CASCADE")
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Troubles:
     def mend(self, *, heeded: Callable[[UUID], bool]) -> None:
         """End what has lasted long enough: passing trouble by time, lasting trouble once the deal is poison.
 
-        `heeded`: whether messenger took up all that was sent of a deal; before that nothing of it is mended.
+        `heeded`: whether messenger took up all that there is of a deal; before that nothing of it is mended.
         """
         for deal, (trouble, began) in list(self._current.items()):
             over = time.monotonic() - began > PASSING_SECONDS if trouble is Trouble.PASSING else self._poison(deal)

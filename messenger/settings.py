@@ -247,7 +247,7 @@ API_DATABASE_CONNECTIONS = _count("API_DATABASE_CONNECTIONS", 4)
 API_DATABASE_TIMEOUT = _seconds("API_DATABASE_TIMEOUT", 5)
 STREAM_HEARTBEAT = _seconds("STREAM_HEARTBEAT", 15)
 STREAM_SEND_TIMEOUT = _seconds("STREAM_SEND_TIMEOUT", 10)
-# How often the LISTEN session is proven to deliver; one that stays silent for as long is given up.
+# How often the LISTEN session is proven to deliver; one that stays silent for three times as long is given up.
 STREAM_KEEPALIVE = _seconds("STREAM_KEEPALIVE", 5)
 # Paths that are answered outside of Django, by their ASGI applications: a stream must see its client's pace.
 ASGI_ROUTES = {"/api/v1/stream": "chats.stream_view.stream"}

@@ -17,7 +17,11 @@ class Duplicate(Action):
     """A record comes again, byte for byte."""
 
     def perform(self, crm: Crm) -> list[Delivery]:
-        again = [each for each in crm.recent if each.message_id is not None and crm.told(each.subject)]
+        again = [
+            each
+            for each in crm.recent
+            if each.message_id is not None and crm.told(each.subject) and not crm.troubled(each.subject)
+        ]
         if not again:
             return []
         chosen = crm.random.choice(again)

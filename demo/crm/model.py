@@ -117,6 +117,11 @@ class Crm:
         """Deals whose chats were no trouble to make."""
         return [deal for deal in self.deals.values() if deal.trouble is None]
 
+    def troubled(self, subject: UUID) -> bool:
+        """Whether it is a deal whose chat is trouble to make: what becomes of a roster depends on when it comes."""
+        deal = self.deals.get(subject)
+        return deal is not None and deal.trouble is not None
+
     def strangers(self, lead: Lead) -> list[UUID]:
         """People who work here and are not on the lead."""
         return [user for user in self.staff if user not in lead.roster]

@@ -1,6 +1,7 @@
 """The simulated crm at work: one record after another, each with its fate."""
 
 from collections import deque
+from uuid import UUID
 
 from demo.crm import actions, deals, mishaps
 from demo.crm.deliveries import Delivery, Trouble
@@ -32,6 +33,10 @@ class Simulation:
     def take(self) -> Fate:
         """Hand out the record that `peek` showed."""
         return self.oracle.fate(self._waiting.popleft())
+
+    def has_more(self, subject: UUID) -> bool:
+        """Whether a record of `subject` is about to go."""
+        return any(delivery.subject == subject for delivery in self._waiting)
 
     def end(self) -> None:
         """Nothing more happens in crm; what was held back is still sent."""

@@ -51,6 +51,7 @@ def page(browser: Browser, web: Web) -> Iterator[Page]:
     opened.get_by_label("Username").fill("oncall")
     opened.get_by_label("Password").fill(PASSWORD)
     opened.get_by_role("button", name="Log in").click()
+    expect(opened.locator("#user-tools")).to_be_visible()
     yield opened
     context.close()
     assert errors == []

@@ -195,7 +195,7 @@ def test_rs256_with_audience_and_issuer(own_web: Callable[..., Web]) -> None:
 
 def test_the_api_says_when_the_database_is_away(own_web: Callable[..., Web]) -> None:
     """503 as typed JSON, and at once good again when PostgreSQL is."""
-    web = own_web(API_DATABASE_TIMEOUT="0.5")
+    web = own_web(API_DATABASE_TIMEOUT="3")
     assert web.get("/chats", ANNA).status_code == 200
     with psycopg.connect(database_url()) as gate:
         gate.execute("LOCK TABLE messenger.participants IN ACCESS EXCLUSIVE MODE")

@@ -207,7 +207,7 @@ def test_postgres_runs_from_a_checkout_only_root_may_enter(tmp_path: Path, share
     # Two at once: one of them copies the programs, the other waits for that copy.
     command = [sys.executable, "-c", script]
     runs = [subprocess.Popen(command, cwd=closed, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [run.communicate(timeout=WAIT_SECONDS)[0] for run in runs]
+    outputs = [run.communicate(timeout=150)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert sorted("copying PostgreSQL" in output for output in outputs) == [False, True]
     assert all(output.splitlines()[-1].startswith("18") for output in outputs)
@@ -320,7 +320,7 @@ def test_ctrl_c_pressed_twice_leaves_no_process_and_no_folder(foreground: Foregr
     foreground.process.send_signal(signal.SIGINT)
     foreground.process.send_signal(signal.SIGINT)
     assert foreground.process.wait(WAIT_SECONDS) == 0
-    assert not any(lives(process) for process in descendants)
+    wait_for(lambda: not any(lives(process) for process in descendants), "the end of all its processes")
     assert list(foreground.temporary.iterdir()) == []
 
 

@@ -7,8 +7,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from chats.models import MessengerUser
+from demo.servers.ports import free_port
 from tests.support import crm
-from tests.support.chromium import PATIENCE, chromium, needs_chromium
+from tests.support.chromium import chromium, needs_chromium
 from tests.support.web import Web, change_roster, open_lead_chat, token
 
 ANNA, BORIS, VERA = crm.new_id(), crm.new_id(), crm.new_id()
@@ -47,51 +48,53 @@ def test_a_roster_change_is_seen_within_a_second_and_a_removal_takes_the_chat_aw
     lead, chat = open_lead_chat({ANNA: "Executor", BORIS: "CoAgent"}, title="Flat 12, Garden Quarter")
     open_lead_chat({ANNA: "Executor"}, title="House by the lake")
     page.goto(f"{web.url}/chats/#token={token(ANNA)}")
-    expect(page.locator("#connection")).to_have_text("Live", timeout=PATIENCE)
-    expect(page.locator("#chats li")).to_have_count(2, timeout=PATIENCE)
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.locator("#chats li")).to_have_count(2)
     page.get_by_role("button", name="Flat 12").click()
     # Names are text, whatever they look like.
-    expect(page.locator("#roster li")).to_have_text(["AnnaExecutor", "Boris <b>CoAgent"], timeout=PATIENCE)
+    expect(page.locator("#roster li")).to_have_text(["AnnaExecutor", "Boris <b>CoAgent"])
 
-    # Within a second; a busy machine gets several goes at it.
+    # Within a second; a busy machine gets many goes at it.
     vera, version, fastest = page.locator(f"#roster li[data-user='{VERA}'] .role"), 1, float("inf")
-    while fastest >= 1 and version < 8:
+    deadline = time.monotonic() + 90
+    while fastest >= 1 and time.monotonic() < deadline:
         for role in ("InvestorPrimary", "Assistant"):
             started = time.monotonic()
             change_roster(lead, version, {ANNA: "Executor", BORIS: "CoAgent", VERA: role})
-            expect(vera).to_have_text(role, timeout=PATIENCE)
+            expect(vera).to_have_text(role)
             fastest, version = min(fastest, time.monotonic() - started), version + 1
     assert fastest < 1, f"seen after {fastest:.1f} s"
     change_roster(lead, version, {ANNA: "Executor", BORIS: "Lawyer", VERA: "Assistant"})
-    expect(page.locator("#feed li").first).to_contain_text("Boris <b>: CoAgent → Lawyer", timeout=PATIENCE)
+    expect(page.locator("#feed li").first).to_contain_text("Boris <b>: CoAgent → Lawyer")
 
     change_roster(lead, version + 1, {BORIS: "Executor"})
-    expect(page.locator(f"#chats li[data-chat='{chat}']")).to_have_count(0, timeout=PATIENCE)
+    expect(page.locator(f"#chats li[data-chat='{chat}']")).to_have_count(0)
     expect(page.locator("#chat")).to_be_hidden()
     expect(page.get_by_text("Garden Quarter")).to_have_count(0)
     expect(page.locator("#chats li")).to_have_count(1)
 
     change_roster(lead, version + 2, {BORIS: "Executor", ANNA: "Guest"})
-    expect(page.locator(f"#chats li[data-chat='{chat}']")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator(f"#chats li[data-chat='{chat}']")).to_have_count(1)
 
 
 def test_a_page_with_a_bad_token_says_so(page: Page, web: Web) -> None:
     """No token, an expired one: a sentence rather than an empty page."""
     page.goto(f"{web.url}/chats/")
-    expect(page.locator("#connection")).to_contain_text("No token", timeout=PATIENCE)
+    expect(page.locator("#connection")).to_contain_text("No token")
     page.goto(f"{web.url}/chats/#token={token(ANNA, ttl=-5)}")
-    expect(page.locator("#connection")).to_contain_text("has expired", timeout=PATIENCE)
+    expect(page.locator("#connection")).to_contain_text("has expired")
 
 
 def test_the_page_finds_its_way_back(page: Page, own_web: Callable[..., Web]) -> None:
     """The web process is replaced: the browser comes back by itself and sees what changed meanwhile."""
     lead, _ = open_lead_chat({ANNA: "Executor"}, title="House by the lake")
-    first = own_web()
-    page.goto(f"{first.url}/chats/#token={token(ANNA)}")
-    expect(page.locator("#roster li")).to_have_count(1, timeout=PATIENCE)
-    assert first.worker.terminate() == 0
-    expect(page.locator("#connection")).not_to_have_text("Live", timeout=PATIENCE)
+    port = str(free_port())
+    own = own_web("--port", port)
+    page.goto(f"{own.url}/chats/#token={token(ANNA)}")
+    expect(page.locator("#roster li")).to_have_count(1)
+    assert own.worker.terminate() == 0
+    expect(page.locator("#connection")).not_to_have_text("Live")
     change_roster(lead, 1, {ANNA: "Executor", BORIS: "CoAgent"})
-    own_web("--port", str(first.port))
-    expect(page.locator("#connection")).to_have_text("Live", timeout=PATIENCE)
-    expect(page.locator("#roster li")).to_have_count(2, timeout=PATIENCE)
+    own_web("--port", port)
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.locator("#roster li")).to_have_count(2)

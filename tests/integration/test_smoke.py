@@ -13,6 +13,8 @@ from tests.support.workers import Worker
 def test_a_roster_follows_its_lead(start: Callable[..., Worker], broker: Broker) -> None:
     lead, anna, boris = crm.new_id(), crm.new_id(), crm.new_id()
     workers = [start(name) for name in ("consume_lead_created", "consume_lead_participants", "run_outbox_relay")]
+    for worker in workers:
+        worker.wait_for("started")
     broker.produce(LEAD_CREATED, crm.encode(crm.lead_created(lead, {anna: "Executor"})), key=lead)
     broker.produce(LEAD_PARTICIPANTS_CHANGED, b"junk", key=lead)
     message = crm.lead_participants(lead, 1, {boris: "Executor"})

@@ -20,6 +20,7 @@ from django.db import connection, transaction
 
 from chats.models import Chat
 from chats.realtime import CHANNEL, notify_changed
+from demo.servers.ports import free_port
 from tests.conftest import database_url
 from tests.support import crm
 from tests.support.waiting import wait_until
@@ -70,9 +71,10 @@ def test_a_lost_listening_session_is_noticed_and_its_gap_told(web: Web, times: i
         vera.wait_for("ChatUpdated", ChatId=chat, Seq=Chat.objects.get(id=chat).last_seq)
         change(lost_subject, 1, {ANNA: "Responsible"})
         anna.wait_for("ChatUpdated", ChatId=lost, Seq=Chat.objects.get(id=lost).last_seq)
-        assert vera.of(lost) == [("ChatRemoved", None)]
+        told = [event for event, _ in vera.of(lost)]
+        assert told[told.index("ChatRemoved") :] == ["ChatRemoved"]
     assert web.worker.find("listen_session_lost")
-    assert len(sessions(web, "hub")) == 2
+    wait_until(lambda: len(sessions(web, "hub")) == 2, what="the hub has its two sessions, and no others")
 
 
 def test_a_listening_session_that_has_gone_deaf_is_given_up(web: Web) -> None:
@@ -80,7 +82,7 @@ def test_a_listening_session_that_has_gone_deaf_is_given_up(web: Web) -> None:
     lead, chat = open_lead_chat({ANNA: "Executor"})
     with web.stream(ANNA) as anna:
         before = len(web.worker.find("listening"))
-        (pid,) = [pid for pid, query in sessions(web, "hub") if query.startswith("LISTEN")]
+        (pid,) = wait_until(lambda: [pid for pid, query in sessions(web, "hub") if query.startswith("LISTEN")])
         os.kill(pid, signal.SIGSTOP)
         try:
             change_roster(lead, 1, {ANNA: "Responsible"})
@@ -116,9 +118,7 @@ def test_tokens_stay_out_of_the_logs(own_web: Callable[..., Web]) -> None:
 def test_a_plain_uvicorn_hides_tokens_and_ends_streams_too(tables: None, tmp_path: Path) -> None:
     """Whoever starts the ASGI application without `manage.py serve` gets an access log, but no token in it."""
     secret = token(ANNA)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -200,9 +200,14 @@ def test_push_delay_is_measured(web: Web) -> None:
     """The delay from commit to push is a metric."""
     before = web.metric("messenger_stream_push_delay_seconds_count")
     with web.stream(ANNA) as anna:
-        _, chat = open_lead_chat({ANNA: "Executor"})
-        anna.wait_for("ChatUpdated", ChatId=chat)
-        wait_until(lambda: web.metric("messenger_stream_push_delay_seconds_count") > before)
+
+        def measured() -> bool:
+            # What is told after an outage has no delay to measure: another change is.
+            _, chat = open_lead_chat({ANNA: "Executor"})
+            anna.wait_for("ChatUpdated", ChatId=chat)
+            return web.metric("messenger_stream_push_delay_seconds_count") > before
+
+        wait_until(measured, what="a delay is measured")
 
 
 @pytest.mark.slow
@@ -212,6 +217,7 @@ def test_a_thousand_clients_on_a_flat_number_of_connections(own_web: Callable[..
     people = [crm.new_id() for _ in range(1000)]
     lead, chat = open_lead_chat({ANNA: "Executor"})
     change_roster(lead, 1, {ANNA: "Executor"} | dict.fromkeys(people, "InvestorSecondary"))
+    before = Chat.objects.get(id=chat).last_seq
     opened, told, read = [], [], []
 
     async def request(path: str, person: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -224,8 +230,11 @@ def test_a_thousand_clients_on_a_flat_number_of_connections(own_web: Callable[..
         stream, writer = await request("/stream", person)
         await stream.readuntil(b"StreamOpened")
         opened.append(person)
-        await stream.readuntil(b"ChatUpdated\ndata: ")
-        told.append(json.loads(await stream.readuntil(b"\n")))
+        news = {"Seq": before}
+        while news["Seq"] <= before:  # the change before this crowd may still be on its way
+            await stream.readuntil(b"ChatUpdated\ndata: ")
+            news = json.loads(await stream.readuntil(b"\n"))
+        told.append(news)
         # All of them at once read the feed on from where they are.
         answer, other = await request(f"/chats/{chat}/events?after={told[-1]['Seq'] - 1}", person)
         read.append((await answer.read()).partition(b"\r\n")[0])
@@ -239,12 +248,13 @@ def test_a_thousand_clients_on_a_flat_number_of_connections(own_web: Callable[..
     crowd.start()
     wait_until(lambda: len(opened) == 1000, seconds=90, what="1000 are online")
     assert web.metric("messenger_stream_clients") == 1000
-    assert len(sessions(web)) == 2
+    wait_until(lambda: len(sessions(web)) == 2, what="the sessions of the hub, and no others")
     change_roster(lead, 2, {ANNA: "Responsible"} | dict.fromkeys(people, "InvestorSecondary"))
     most = 0
     while crowd.is_alive():
-        most = max(most, len(sessions(web)))
+        most = max(most, len(sessions(web, "api")))
         crowd.join(0.05)
+    most = max(most, len(sessions(web, "api")))
     assert told == [{"ChatId": chat, "Seq": Chat.objects.get(id=chat).last_seq}] * 1000
     assert read == [b"HTTP/1.1 200 OK"] * 1000
-    assert 2 < most <= 2 + 4
+    assert 0 < most <= 4

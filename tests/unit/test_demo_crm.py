@@ -73,6 +73,14 @@ def test_the_newest_record_of_each_lead_has_the_roster_that_crm_ends_with(seed: 
     }
 
 
+def test_nothing_of_a_deal_in_trouble_is_told_twice() -> None:
+    """Whether its roster waits or has been applied by then is a matter of time, and of no rule."""
+    for seed in range(60):
+        simulation, sent = simulate(seed)
+        once = [delivery.message_id for delivery in sent if simulation.crm.troubled(delivery.subject)]
+        assert len(once) == len(set(once))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_every_kind_of_action_happens_soon(seed: int) -> None:
     """A person who watches for 20 s, or CI, misses none."""

@@ -125,7 +125,7 @@ function showList(fresh) {
         element("span", chat.Title, "name"),
         element("span", `${chat.Kind}${chat.Role ? ` · ${chat.Role}` : ""}${closed}`, "more"),
       );
-      button.addEventListener("click", () => choose(chat.ChatId));
+      button.addEventListener("click", () => choose(chat.ChatId).catch(() => setTimeout(() => readAgain(chat.ChatId), 1000)));
       const item = element("li");
       item.dataset.chat = chat.ChatId;
       if (chat.ChatId === fresh) item.className = "fresh";
@@ -202,6 +202,7 @@ function showFeed(id, feed) {
 const reading = new Map();
 const announced = new Set(); // what changed while the whole list was being read
 let listing = false;
+let listAgain = false; // the list was to be read anew while it was being read
 
 function readAgain(id) {
   if (listing) {
@@ -223,7 +224,10 @@ function readAgain(id) {
 }
 
 function readAllAgain() {
-  if (listing) return;
+  if (listing) {
+    listAgain = true;
+    return;
+  }
   listing = true;
   readAll()
     .catch(() => setTimeout(readAllAgain, 1000))
@@ -231,6 +235,10 @@ function readAllAgain() {
       listing = false;
       for (const id of announced) readAgain(id);
       announced.clear();
+      if (listAgain) {
+        listAgain = false;
+        readAllAgain();
+      }
     });
 }
 

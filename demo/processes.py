@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from demo.servers.children import Child, Program
+from demo.servers.interrupts import held
 from demo.servers.ports import LOOPBACK
 from messenger.faults import MessengerError
 
@@ -135,7 +136,8 @@ class Processes:
 
     def _start(self, name: str, *arguments: str) -> None:
         command = [sys.executable, "manage.py", name, *arguments]
-        self.all.append(Process(name, command, folder=self._folder, environment=self._environment))
+        with held():
+            self.all.append(Process(name, command, folder=self._folder, environment=self._environment))
 
     @property
     def web_port(self) -> int:
@@ -177,8 +179,9 @@ class Processes:
 
     def stop(self) -> None:
         """Ask all of them to end, and wait for it."""
-        for process in self.all:
-            process.child.send(signal.SIGTERM)
-        deadline = time.monotonic() + STOP_SECONDS
-        for process in self.all:
-            process.child.stop(signal.SIGTERM, max(0.1, deadline - time.monotonic()))
+        with held():
+            for process in self.all:
+                process.child.send(signal.SIGTERM)
+            deadline = time.monotonic() + STOP_SECONDS
+            for process in self.all:
+                process.child.stop(signal.SIGTERM, max(0.1, deadline - time.monotonic()))

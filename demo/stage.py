@@ -99,13 +99,17 @@ def set_up(progress: Progress) -> Iterator[Stage]:
 def _servers(stack: ExitStack, progress: Progress) -> tuple[EmbeddedPostgres | EmbeddedKafka, ...]:
     started: list[EmbeddedPostgres | EmbeddedKafka] = []
     if not settings.DATABASE_URL:
-        postgres = stack.enter_context(EmbeddedPostgres(progress=progress))
+        postgres = EmbeddedPostgres(progress=progress)
+        stack.callback(postgres.close)
+        postgres.start()
         started.append(postgres)
         # These settings were read before there was a server to name.
         settings.DATABASE_URL = postgres.url
         connections["default"].settings_dict.update(dj_database_url.parse(postgres.url))
     if "KAFKA_BOOTSTRAP_SERVERS" not in os.environ:
-        kafka = stack.enter_context(EmbeddedKafka(settings=_PATIENT, progress=progress))
+        kafka = EmbeddedKafka(settings=_PATIENT, progress=progress)
+        stack.callback(kafka.close)
+        kafka.start()
         started.append(kafka)
         settings.KAFKA_BOOTSTRAP_SERVERS = kafka.bootstrap_servers
     stack.callback(connections.close_all)

@@ -6,26 +6,13 @@ it is doing on its standard error. SIGINT, SIGTERM or SIGHUP ends it and both se
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
-from types import FrameType
 
 from demo.servers import EmbeddedKafka, EmbeddedPostgres, ServerUnavailable
+from demo.servers.interrupts import Interrupted, interruptible
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.5
-
-
-class _Stopped(BaseException):
-    """A person or a supervisor wants this process to end."""
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    # Only the first one counts: a second Ctrl-C must not interrupt the end of the servers.
-    for other in _SIGNALS:
-        signal.signal(other, signal.SIG_IGN)
-    raise _Stopped
 
 
 def _report(message: str) -> None:
@@ -44,11 +31,10 @@ def _serve() -> None:
 
 def main() -> int:
     """Run until told to stop; the exit code."""
-    for number in _SIGNALS:
-        signal.signal(number, _stop)
     try:
-        _serve()
-    except _Stopped:
+        with interruptible():
+            _serve()
+    except Interrupted:
         return 0
     except ServerUnavailable as error:
         _report(str(error))

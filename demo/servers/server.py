@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import ClassVar, Self
 from demo.servers.accounts import Account, temporary_folder
 from demo.servers.children import Child, Program, wait_until
 from demo.servers.errors import ServerUnavailable
+from demo.servers.interrupts import held
 from demo.servers.workspaces import Workspace
 
 Progress = Callable[[str], None]
@@ -49,7 +52,11 @@ class EmbeddedServer(ABC):
         self._child: Child | None = None
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()  # nobody calls `__exit__` then
+            raise
         return self
 
     def __exit__(
@@ -86,8 +93,9 @@ class EmbeddedServer(ABC):
             if self._workspace is not None:
                 self._launch()
                 return
-            self._workspace = Workspace(temporary_folder(self._account), self.name.split()[-1].lower())
             try:
+                with held():
+                    self._workspace = Workspace(temporary_folder(self._account), self.name.split()[-1].lower())
                 self._prepare()
                 self._launch()
             except BaseException:
@@ -109,7 +117,7 @@ class EmbeddedServer(ABC):
 
     def close(self) -> None:
         """End it and remove its data; may be called twice."""
-        with self._lock:
+        with held(), self._lock:
             if not self._is_owner:
                 return
             if self._child is not None:
@@ -137,7 +145,9 @@ class EmbeddedServer(ABC):
 
     def _launch(self) -> None:
         self._progress(f"starting {self.name}")
-        self._child = Child(self._program(self._server_command(), self.death_signal))
+        program = self._program(self._server_command(), self.death_signal)
+        with held():
+            self._child = Child(program)
         self._await_ready(self._child)
         self._after_start()
 
@@ -152,12 +162,17 @@ class EmbeddedServer(ABC):
 
     def _run(self, doing: str, command: list[str]) -> None:
         """Run a command of the server's to its end; raises ``ServerUnavailable`` if it fails."""
-        child = Child(self._program(command, signal.SIGKILL))
+        child: Child | None = None
         try:
-            wait_until(lambda: not child.running, START_SECONDS)
+            with held():
+                child = Child(self._program(command, signal.SIGKILL))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(START_SECONDS)
         finally:
             # Also when a signal ends the wait: initdb would create the removed workspace again.
-            child.kill()
+            if child is not None:
+                with held():
+                    child.kill()
         if child.wait(0) != 0:
             raise self._failure(f"{self.name} cannot be used: {doing} failed")
 

@@ -320,7 +320,7 @@ def test_ctrl_c_pressed_twice_leaves_no_process_and_no_folder(foreground: Foregr
     foreground.process.send_signal(signal.SIGINT)
     foreground.process.send_signal(signal.SIGINT)
     assert foreground.process.wait(WAIT_SECONDS) == 0
-    wait_for(lambda: not any(lives(process) for process in descendants), "the end of all its processes")
+    assert not any(lives(process) for process in descendants)
     assert list(foreground.temporary.iterdir()) == []
 
 

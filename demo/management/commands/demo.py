@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 
-from demo.interrupts import Interrupted, interruptible
 from demo.play import Options, Play
 from demo.servers import ServerUnavailable
+from demo.servers.interrupts import Interrupted, interruptible
 from demo.stage import USERNAME, Stage, set_up
 from demo.view import make_view, totals
 from messenger.faults import MessengerError

@@ -1,0 +1,36 @@
+"""Ctrl-C of the demonstration: raised where it strikes, unless something is just being taken up."""
+
+import signal
+
+import pytest
+
+from demo.servers.interrupts import Interrupted, held, interruptible
+
+
+def test_raised_where_it_strikes() -> None:
+    done = []
+    with pytest.raises(Interrupted), interruptible():
+        signal.raise_signal(signal.SIGINT)
+        done.append("more")
+    assert done == []
+
+
+def test_raised_once_what_is_taken_up_is_held() -> None:
+    """Whatever the depth, and however often it is asked."""
+    done = []
+    with pytest.raises(Interrupted), interruptible():
+        with held():
+            with held():
+                signal.raise_signal(signal.SIGINT)
+                done.append("inner")
+            signal.raise_signal(signal.SIGTERM)
+            done.append("outer")
+        done.append("more")
+    assert done == ["inner", "outer"]
+
+
+def test_the_handlers_of_before_come_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interruptible():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before

@@ -32,13 +32,17 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise Interrupted on the first signal, wherever the main thread is, unless it is within `held`."""
+    """Raise Interrupted on the first signal, wherever the main thread is, unless it is within `held`.
+
+    After that the signals stay ignored, for this process is about to end; else the old handlers return.
+    """
     previous = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is _interrupt:
+                signal.signal(number, handler)
 
 
 @contextmanager

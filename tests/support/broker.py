@@ -17,6 +17,14 @@ from messenger.records import Record
 from messenger.topics import Topic
 from tests.support.waiting import wait_until
 
+COORDINATOR_NOT_YET = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TIMED_OUT,
+)
+"""The answers of a broker that has just started, to those who ask about groups."""
+
 HeaderList = Sequence[tuple[str, bytes | None]]
 
 
@@ -112,10 +120,22 @@ class Broker:
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": topic.group})
         try:
             ends = {number: end for number, (_, end) in _watermarks(consumer, name).items()}
-            places = consumer.committed([TopicPartition(name, number) for number in ends], timeout=30)
+            places = wait_until(
+                lambda: _committed(consumer, name, list(ends)), what=f"the coordinator of {topic.group}"
+            )
             return {each.partition: (each.offset, ends[each.partition]) for each in places}
         finally:
             consumer.close()
+
+
+def _committed(consumer: Consumer, name: str, partitions: list[int]) -> list[TopicPartition]:
+    """Committed offsets; none yet of a broker that has just started."""
+    try:
+        return consumer.committed([TopicPartition(name, number) for number in partitions], timeout=10)
+    except KafkaException as error:
+        if error.args[0].code() not in COORDINATOR_NOT_YET:
+            raise
+        return []
 
 
 def _watermarks(consumer: Consumer, name: str) -> dict[int, tuple[int, int]]:

@@ -11,11 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from messenger.topics import Topic
-from tests.support.broker import Broker
+from tests.support.broker import COORDINATOR_NOT_YET, Broker
 from tests.support.waiting import PATIENCE, wait_until
-
-# The answers of a broker that has just started.
-_NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT)
 
 
 def members(broker: Broker, topic: Topic) -> list[set[int]]:
@@ -36,7 +33,7 @@ def _described(broker: Broker, topic: Topic) -> list[Any]:
     try:
         return [future.result()]
     except KafkaException as error:
-        if error.args[0].code() in _NOT_YET:
+        if error.args[0].code() in COORDINATOR_NOT_YET:
             return []
         assert error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND, error
         return [None]

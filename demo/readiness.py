@@ -1,14 +1,12 @@
 """crm's view of its deals' chats: the readiness events, read back from Kafka; the last one of a deal wins."""
 
 import json
-import threading
 from collections import Counter
-from types import TracebackType
-from typing import Self
 from uuid import UUID
 
 from confluent_kafka import Consumer, TopicPartition
 
+from demo.background import Background
 from messenger.kafka import connection_settings
 from messenger.topics import DEAL_CHAT_STATUS_CHANGED
 
@@ -17,23 +15,12 @@ UNTOLD = "Provisioning"
 _POLL_SECONDS = 0.25
 
 
-class Readiness:
+class Readiness(Background):
     """Listens as long as the context lasts."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._status: dict[UUID, str] = {}
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="readiness", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join(timeout=10)
 
     def of(self, deal: UUID) -> str:
         """The status of a deal's chat, as crm knows it."""
@@ -44,11 +31,11 @@ class Readiness:
         """How many deals were told what."""
         return Counter(dict(self._status).values())
 
-    def _run(self) -> None:
+    def run(self) -> None:
         consumer = Consumer(connection_settings() | {"group.id": "messenger-demo-crm", "auto.offset.reset": "earliest"})
         topic = DEAL_CHAT_STATUS_CHANGED
         consumer.assign([TopicPartition(topic.name, number, 0) for number in range(topic.partitions)])
-        while not self._end.is_set():
+        while not self.ending.is_set():
             message = consumer.poll(_POLL_SECONDS)
             value = message.value() if message is not None and message.error() is None else None
             if value is not None:

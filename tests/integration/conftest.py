@@ -1,7 +1,10 @@
 """Fixtures that show what the code under test says (log lines, metrics, spans, notices), and web processes."""
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +78,12 @@ def own_web(tables: None) -> Iterator[Callable[..., Web]]:
             return stack.enter_context(Web({"DATABASE_URL": database_url(), **IMPATIENT, **env}, *arguments))
 
         yield start
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)

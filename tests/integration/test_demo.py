@@ -21,6 +21,7 @@ from demo.check import rosters
 from demo.crm.model import Crm
 from demo.crm.simulation import Simulation
 from tests.conftest import database_url
+from tests.support.processes import lives
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,13 +125,6 @@ class Demo:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.folder.cleanup()
-
-
-def lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from demo.processes import WORKERS
 from messenger.records import Record
 from messenger.topics import (
     CONSUMED,
@@ -32,16 +33,6 @@ from tests.support.waiting import wait_until
 from tests.support.web import Web
 from tests.support.workers import Worker
 
-WORKERS = (
-    "consume_lead_created",
-    "consume_lead_participants",
-    "consume_lead_terminated",
-    "consume_deal_created",
-    "consume_deal_members",
-    "consume_user_changed",
-    "run_provision_retry",
-    "run_outbox_relay",
-)
 # Retries come at once and never come to an end here: how long they take is not what this is about.
 IMPATIENT = {
     "PROVISION_RETRY_POLLING_INTERVAL": "0.2",

@@ -77,6 +77,20 @@ def test_a_roster_change_is_seen_within_a_second_and_a_removal_takes_the_chat_aw
     expect(page.locator(f"#chats li[data-chat='{chat}']")).to_have_count(1)
 
 
+def test_a_chat_that_could_not_be_read_is_read_again(page: Page, web: Web) -> None:
+    """The API is away at the moment of a click: the chat appears as soon as it can be read."""
+    _, chat = open_lead_chat({ANNA: "Executor"}, title="Flat 12, Garden Quarter")
+    open_lead_chat({ANNA: "Executor", BORIS: "CoAgent"}, title="House by the lake")
+    page.goto(f"{web.url}/chats/#token={token(ANNA)}")
+    expect(page.locator("#chats li")).to_have_count(2)
+    page.get_by_role("button", name="House by the lake").click()
+    expect(page.locator("#title")).to_have_text("House by the lake")
+    page.route(f"**/api/v1/chats/{chat}", lambda route: route.fulfill(status=503), times=1)
+    with page.expect_response(lambda answer: answer.status == 503):
+        page.get_by_role("button", name="Flat 12").click()
+    expect(page.locator("#title")).to_have_text("Flat 12, Garden Quarter")
+
+
 def test_a_page_with_a_bad_token_says_so(page: Page, web: Web) -> None:
     """No token, an expired one: a sentence rather than an empty page."""
     page.goto(f"{web.url}/chats/")

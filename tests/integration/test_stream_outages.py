@@ -92,6 +92,24 @@ def test_a_listening_session_that_has_gone_deaf_is_given_up(web: Web) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+def test_a_session_that_is_only_slow_is_kept(own_web: Callable[..., Web]) -> None:
+    """A mark that comes late is no lost session: sound ones given up would only add to what made it late."""
+    web = own_web(STREAM_KEEPALIVE="3")
+    lead, chat = open_lead_chat({ANNA: "Executor"})
+    with web.stream(ANNA) as anna:
+        (pid,) = wait_until(lambda: [pid for pid, query in sessions(web, "hub") if query.startswith("LISTEN")])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with connection.cursor() as cursor:
+                # Longer than until the next mark and as long again, shorter than what counts as lost.
+                cursor.execute("SELECT pg_sleep(6.5)")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        change_roster(lead, 1, {ANNA: "Responsible"})
+        anna.wait_for("ChatUpdated", ChatId=chat, Seq=Chat.objects.get(id=chat).last_seq)
+    assert not web.worker.find("listen_session_lost")
+
+
 def test_a_notice_nobody_can_read_harms_nobody(web: Web) -> None:
     """Whatever it was meant to say, the tables know."""
     _, chat = open_lead_chat({ANNA: "Executor"})
@@ -194,6 +212,19 @@ def test_the_process_stops_with_open_streams(own_web: Callable[..., Web]) -> Non
         assert time.monotonic() - started < 30, "streams ended only at the limit"
         assert anna.ended.wait(10) and boris.ended.wait(10)
     wait_until(lambda: not sessions(web), what="its sessions end")
+
+
+def test_the_process_ends_well_however_often_it_is_asked(own_web: Callable[..., Web]) -> None:
+    """SIGTERM again and again, also while the interpreter winds up: exit code 0."""
+    web = own_web(*PATIENT)
+
+    def ended() -> bool:
+        web.worker.signal(signal.SIGTERM)
+        return web.worker.process.poll() is not None
+
+    wait_until(ended, what="it ends")
+    assert web.worker.wait() == 0
+    assert "Traceback" not in web.worker.output
 
 
 def test_push_delay_is_measured(web: Web) -> None:

@@ -14,6 +14,14 @@ from tests.support.crm import new_id
 from tests.support.workers import ROOT
 
 
+def answer(url: str, query: str) -> object:
+    """The one value that `query` finds on the server at `url`."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
 class OwnPostgres:
     """A PostgreSQL with the service's tables; each question to it goes on a session of its own."""
 

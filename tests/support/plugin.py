@@ -13,9 +13,6 @@ os.environ.setdefault("INFRASTRUCTURE_BACKOFF_BASE", "0.1")
 os.environ.setdefault("INFRASTRUCTURE_BACKOFF_CAP", "0.5")
 os.environ.setdefault("CONSUMER_DLQ_BUDGET", "100000")
 
-PROGRAMS = ("browser", "pgbouncer")
-"""Markers of tests that need a program which no Python package brings; they are skipped where it is missing."""
-
 STARTED = "TEST_DATABASE_URL"
 """The DATABASE_URL that a test run above this one has set itself, as opposed to one that was given."""
 
@@ -23,17 +20,16 @@ _servers: list[EmbeddedPostgres] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--require-all`, for CI: there the programs are installed, and a skipped test would hide that one is not."""
-    parser.addoption("--require-all", action="store_true", help=f"do not skip tests marked {' or '.join(PROGRAMS)}")
+    """`--require-all`, for CI: there every program is installed, and a skipped test would hide that one is not."""
+    parser.addoption("--require-all", action="store_true", help="a skipped test has failed")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Under `--require-all`, a skipped test that needs a program has failed."""
+    """Under `--require-all`, a skipped test has failed."""
     report = yield
-    needs_program = any(item.get_closest_marker(name) for name in PROGRAMS)
     skipped = report.skipped and not hasattr(report, "wasxfail")  # pytest reports an expected failure as a skip
-    if skipped and needs_program and item.config.getoption("require_all"):
+    if skipped and item.config.getoption("require_all"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"--require-all, but this test was skipped. {reason}"
